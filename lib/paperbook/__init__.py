@@ -1,0 +1,1 @@
+"""Papers That Run: the shared library of an executable research book."""

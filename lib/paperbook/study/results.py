@@ -1,0 +1,360 @@
+"""Results: one JSON per run, written atomically with its provenance; finished seeds joined into one committed file.
+
+A run is one page, one configuration, one seed, and writes only under ``runs/``. :func:`join` makes the file under
+``chapters/<slug>/results/`` that pages and claims read.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paperbook.study import closure, paths
+from paperbook.study.params import Config, config_hash
+from paperbook.study.record import record_read
+from paperbook.study.seeds import seed_everything
+from paperbook.study.statistics import Estimate, mean_interval
+
+SCHEMA = 1
+_VERSIONS = ("numpy", "scipy", "scikit-learn", "torch", "transformers", "lightgbm")
+
+
+class ResultError(ValueError):
+    """A result file is missing, unreadable, incomplete or does not belong to what asks for it."""
+
+
+class Run:
+    """One page, one configuration, one seed: seeds everything at the start, writes the result at the end.
+
+    Args:
+        slug: the chapter.
+        page: the page's file name without suffix.
+        cfg: its validated parameters.
+    """
+
+    def __init__(self, slug: str, page: str, cfg: Config) -> None:
+        self.slug, self.page, self.cfg = paths.checked_name("slug", slug), paths.checked_name("page", page), cfg
+        self.folder = paths.runs() / slug / page / f"{cfg.profile}-{config_hash(cfg)}-s{cfg.seed}"
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        seed_everything(cfg.seed)
+
+    def finish(self, metrics: Mapping[str, Any]) -> Path:
+        """Write ``result.json`` (metrics and provenance) atomically and return its path.
+
+        Args:
+            metrics: nested mapping of numbers, strings, and lists of them; numpy arrays and scalars are converted.
+
+        Raises:
+            ResultError: when a metric is not finite or not plain data, naming its key; nothing is written then.
+        """
+        plain = _plain(metrics, "metrics")
+        document = {"schema": SCHEMA, "slug": self.slug, "page": self.page, "provenance": self._provenance(), "metrics": plain}
+        return write_json(self.folder / "result.json", document)
+
+    def _provenance(self) -> dict[str, Any]:
+        commit, dirty = _git_state()
+        return {
+            "status": "finished",
+            "profile": self.cfg.profile,
+            "seed": self.cfg.seed,
+            "parameters": self.cfg.model_dump(mode="json", exclude={"seed"}),
+            "config_hash": config_hash(self.cfg),
+            "commit": commit,
+            "dirty": dirty,
+            "code_hash": _code_hash(self.slug, self.page),
+            "library_hash": closure.library_hash(),
+            "lock_hash": lock_hash(),
+            "versions": _versions(),
+            "hardware": _hardware(),
+            "wall_seconds": round(time.perf_counter() - self._wall, 2),
+            "cpu_seconds": round(time.process_time() - self._cpu, 2),
+            "peak_mb": peak_mb(),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "command": " ".join([Path(sys.argv[0]).name, *(arg for arg in sys.argv[1:] if "/" not in arg)]),
+        }
+
+
+@dataclass(frozen=True)
+class Results:
+    """The joined result of one page at one profile.
+
+    Attributes:
+        slug: the chapter.
+        page: the page.
+        profile: the profile it was measured with.
+        seeds: seeds, in the order of the leading axis of :meth:`values`.
+        metrics: one mapping a seed.
+        provenance: one mapping a seed.
+        code_hash: hash of paper, kits and data at the time of measurement.
+    """
+
+    slug: str
+    page: str
+    profile: str
+    seeds: list[int]
+    metrics: list[dict[str, Any]]
+    provenance: list[dict[str, Any]]
+    code_hash: str
+
+    def values(self, key: str) -> NDArray[Any]:
+        """The metric under the dotted `key`, one row a seed: shape ``(seeds, ...)``.
+
+        Raises:
+            ResultError: when a seed lacks the key, naming the nearest level that exists.
+        """
+        return np.array([_lookup(metrics, key) for metrics in self.metrics])
+
+    def estimate(self, key: str) -> Estimate:
+        """Mean over seeds of a scalar metric, with its 95 % interval."""
+        values = self.values(key)
+        if values.ndim != 1:
+            raise ResultError(f"{key}: expected one number a seed, got shape {values.shape[1:]}")
+        return mean_interval(values.astype(float))
+
+    @cached_property
+    def code_is_current(self) -> bool:
+        """Whether paper, kits and data are what they were when this was measured."""
+        return self.code_hash == _code_hash(self.slug, self.page)
+
+
+def load_results(slug: str, page: str, profile: str) -> Results | None:
+    """The committed result of a page at a profile, or ``None`` when there is none yet.
+
+    Raises:
+        ResultError: when the file is there but not readable as a result, saying what is wrong and how to make it anew.
+    """
+    path = paths.results_file(slug, page, profile)
+    record_read(path)
+    if not path.is_file():
+        return None
+    document = read_json(path)
+    try:
+        runs = document["runs"]
+        return Results(
+            slug=document["slug"],
+            page=document["page"],
+            profile=document["profile"],
+            seeds=[run["provenance"]["seed"] for run in runs],
+            metrics=[run["metrics"] for run in runs],
+            provenance=[run["provenance"] for run in runs],
+            code_hash=document["code_hash"],
+        )
+    except (KeyError, TypeError) as error:
+        raise ResultError(
+            f"{path.name}: not a joined result ({type(error).__name__}: {error}); make it anew with `paperbook results {slug}`"
+        ) from None
+
+
+def join(slug: str, page: str | None = None, profile: str | None = None, allow_dirty: bool = False) -> list[Path]:
+    """Join finished seeds under ``runs/`` into ``chapters/<slug>/results/<page>.<profile>.json``.
+
+    Only runs whose parameters agree with the committed profile are taken: trials stay where they are.
+
+    Args:
+        slug: the chapter.
+        page: only this page (default: every page with finished runs).
+        profile: only this profile (default: reader and full; smoke is computed by the page itself).
+        allow_dirty: accept runs of a dirty tree or of several commits; the file then says so.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ResultError: when nothing finished matches, or the runs differ in code, versions or commit, or a tree was dirty.
+    """
+    if not paths.chapter(slug).is_dir():
+        raise ResultError(f"slug: there is no chapter {slug!r}")
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for path in sorted((paths.runs() / slug).glob("*/*/result.json")):
+        run = read_json(path)
+        key = (run["page"], run["provenance"]["profile"])
+        if key[1] != "smoke" and page in (None, key[0]) and profile in (None, key[1]):
+            groups.setdefault(key, []).append(run)
+    written = [_join_one(slug, *key, runs, allow_dirty) for key, runs in sorted(groups.items())]
+    if not written:
+        what = f"{slug}{'/' + page if page else ''}{' at ' + profile if profile else ''}"
+        raise ResultError(f"no finished run of {what} under runs/; start one with papermill and a profile, then join")
+    return written
+
+
+def _join_one(slug: str, page: str, profile: str, runs: list[dict[str, Any]], allow_dirty: bool) -> Path:
+    from paperbook.study.profiles import load_profile
+
+    wanted = load_profile(slug, page, profile)
+    wanted.pop("seed", None)
+    fitting = [run for run in runs if wanted.items() <= run["provenance"]["parameters"].items()]
+    if not fitting:
+        raise ResultError(f"{slug}/{page}: {len(runs)} finished runs, none with the parameters of its {profile} profile")
+    where = f"{slug}/{page} at {profile}"
+    # a run repeated after a change of code counts once: the newest of each seed
+    newest = {run["provenance"]["seed"]: run for run in sorted(fitting, key=lambda run: run["provenance"]["date"])}
+    fitting = [newest[seed] for seed in sorted(newest)]
+    for field in ("config_hash", "code_hash", "lock_hash"):
+        if len({run["provenance"][field] for run in fitting}) > 1:
+            raise ResultError(f"{where}: its runs differ in {field}; run all seeds with the same code and parameters")
+    mixed = len({run["provenance"]["commit"] for run in fitting}) > 1
+    dirty = any(run["provenance"]["dirty"] for run in fitting)
+    if (mixed or dirty) and not allow_dirty:
+        reason = "come from several commits" if mixed else "were made in a tree with uncommitted changes"
+        raise ResultError(f"{where}: its runs {reason}; commit and run again, or accept it with --allow-dirty")
+    document = {
+        "schema": SCHEMA,
+        "slug": slug,
+        "page": page,
+        "profile": profile,
+        "code_hash": fitting[0]["provenance"]["code_hash"],
+        "mixed_commits": mixed,
+        "dirty": dirty,
+        "runs": [{"provenance": run["provenance"], "metrics": run["metrics"]} for run in fitting],
+    }
+    return write_json(paths.results_file(slug, page, profile), document)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        ResultError: when it is missing, truncated or not JSON, naming the file and the place.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultError(f"{paths.relative(path)}: no such file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ResultError(f"{paths.relative(path)}: damaged, not JSON ({error}); delete it and make it anew") from None
+
+
+def write_json(path: Path, content: Any) -> Path:
+    """Write `content` as JSON so that a reader sees the old file or the new one, never a part.
+
+    Raises:
+        ResultError: when `content` holds a NaN or an infinity, or is not plain data.
+        OSError: when the folder cannot be written; an earlier file is left as it was.
+    """
+    try:
+        text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise ResultError(f"{path.name}: cannot be written as JSON: {error}") from None
+    return write_atomic(path, text.encode())
+
+
+def write_atomic(path: Path, content: bytes) -> Path:
+    """Write bytes through a temporary file in the same folder, flushed to disk and then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def lock_hash() -> str:
+    """Hash of the version list, comments left out."""
+    lines = (paths.root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    kept = sorted(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
+
+
+def peak_mb() -> float:
+    """Peak resident memory of this process so far, in MB (10^6 bytes)."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
+
+
+def _code_hash(slug: str, page: str) -> str:
+    try:
+        return closure.code_hash(slug, page)
+    except ImportError:  # a bare GPU image without grimp or jupytext: the run still counts, its code is not vouched for
+        return "unknown"
+
+
+def _git_state() -> tuple[str, bool]:
+    """Commit and whether tracked files differ from it; ("unknown", True) outside a checkout."""
+    try:
+        options: dict[str, Any] = {"cwd": paths.root(), "capture_output": True, "text": True, "check": True, "timeout": 20}
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], **options).stdout.strip()
+        # results are what runs produce: a freshly joined file must not make the next page's run look dirty
+        scope = [".", ":(exclude)chapters/*/results", ":(exclude)book/pages"]
+        changed = subprocess.run(["git", "status", "--porcelain", "--", *scope], **options).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown", True
+    return commit, bool(changed)
+
+
+def _versions() -> dict[str, str]:
+    from importlib import metadata
+
+    versions = {"python": platform.python_version()}
+    for name in _VERSIONS:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _hardware() -> dict[str, Any]:
+    """Cores, memory, processor and GPU; asks torch only if the run has imported it."""
+    hardware: dict[str, Any] = {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()}
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        hardware["processor"] = next(line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name"))
+        hardware["memory_gb"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (OSError, StopIteration, ValueError):
+        hardware["processor"] = platform.processor()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        hardware["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return hardware
+
+
+def _lookup(metrics: Any, key: str) -> Any:
+    value: Any = metrics
+    seen: list[str] = []
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            there = ", ".join(value) if isinstance(value, Mapping) else type(value).__name__
+            raise ResultError(f"{key}: no {part!r} under {'.'.join(seen) or 'metrics'}; there is: {there}")
+        value = value[part]
+        seen.append(part)
+    return value
+
+
+def _plain(value: Any, key: str) -> Any:
+    """`value` as JSON data; refuses what JSON cannot say, naming where it stands."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item, f"{key}.{name}") for name, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{key}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ResultError(f"{key}: expected a finite number, got {value}")
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ResultError(f"{key}: expected a number, string or list, got {type(value).__name__}")

@@ -1,0 +1,47 @@
+"""Options and safety nets common to all tests."""
+
+import inspect
+import os
+import sys
+import types
+
+import pytest
+
+# processes run side by side: more threads than cores cost up to 20 times (set before numpy and torch are imported)
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shapes", action="store_true", help="check types and array shapes of every call into paperbook")
+
+
+def pytest_configure(config):
+    if config.getoption("--shapes"):
+        _check_shapes()
+
+
+def _check_shapes():
+    """Check every annotated function of the package at call time; an int counts as a float, as in the type system."""
+    from beartype import BeartypeConf, beartype
+    from jaxtyping import install_import_hook
+
+    module = types.ModuleType("paperbook_typechecker")
+    module.check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+    sys.modules[module.__name__] = module
+    install_import_hook("paperbook", f"{module.__name__}.check")
+
+
+@pytest.fixture(autouse=True)
+def _own_errors_only_where_errors_are_expected(request):
+    """A test of bad input must meet the library's own message, not the checker's: it runs unchecked."""
+    if not request.config.getoption("--shapes"):
+        yield
+        return
+    from jaxtyping import config
+
+    expects_errors = "raises" in inspect.getsource(request.function)
+    config.update("jaxtyping_disable", expects_errors)
+    yield
+    config.update("jaxtyping_disable", False)

@@ -1,0 +1,72 @@
+"""Strict parameters: what a misspelt, mistyped or out-of-range value meets."""
+
+import types
+
+import pytest
+from paperbook.study.params import Config, ParameterError, config_hash, configure, nearest
+from pydantic import Field
+
+
+class Page(Config):
+    lr: float = Field(0.1, gt=0)
+    steps: int = 10
+    n_grid: list[int] = [1, 2]
+    mode: str = "a"
+
+
+def test_defaults_and_given_values_arrive():
+    cfg = configure(Page, {"lr": 0.5, "n_grid": [3], "seed": 4})
+    assert (cfg.lr, cfg.n_grid, cfg.seed, cfg.steps) == (0.5, [3], 4, 10)
+
+
+def test_an_integer_is_a_number():
+    assert configure(Page, {"lr": 1}).lr == 1.0
+
+
+@pytest.mark.parametrize(
+    ("namespace", "message"),
+    [
+        ({"sead": 1}, "sead: no such parameter; did you mean seed?"),
+        ({"n_gird": [1]}, "did you mean n_grid?"),
+        ({"zzz": 1}, "zzz: no such parameter; known are profile, seed, lr"),
+        ({"lr": "fast"}, "lr: .*got 'fast' \\(str\\)"),
+        ({"lr": "1e-4"}, "YAML reads 1e-4 as text, write 1.0e-4"),
+        ({"lr": 0.0}, "lr: .*greater than 0, got 0.0"),
+        ({"steps": 1.5}, "steps: .*got 1.5 \\(float\\)"),
+        ({"steps": True}, "steps: .*got True \\(bool\\)"),
+        ({"n_grid": [1, "2"]}, "n_grid.1: .*got '2'"),
+        ({"seed": -1}, "seed: .*got -1"),
+        ({"profile": "huge"}, "profile: "),
+    ],
+)
+def test_refused_by_name(namespace, message):
+    with pytest.raises(ParameterError, match=message):
+        configure(Page, namespace)
+
+
+def test_every_problem_is_named_at_once():
+    with pytest.raises(ParameterError, match=r"sead.*lr"):
+        configure(Page, {"sead": 1, "lr": "x"})
+
+
+def test_imports_functions_and_private_names_are_no_parameters():
+    namespace = {"np": types, "Page": Page, "helper": len, "_cache": 3, "In": [], "exit": 1}
+    assert configure(Page, namespace) == Page()
+
+
+def test_outside_a_kernel_it_says_so():
+    with pytest.raises(RuntimeError, match="no running kernel"):
+        configure(Page)
+
+
+def test_the_hash_names_a_configuration_whatever_the_seed():
+    assert config_hash(Page(seed=1)) == config_hash(Page(seed=2)) != config_hash(Page(lr=0.2))
+
+
+def test_frozen():
+    with pytest.raises(Exception, match="frozen"):
+        Page().lr = 3.0
+
+
+def test_nearest_is_silent_when_nothing_is_near():
+    assert nearest("qqqq", ["seed"]) == ""

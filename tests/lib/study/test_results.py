@@ -1,0 +1,162 @@
+"""Results: atomic, complete, joined only when they belong together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from paperbook.study import results
+from paperbook.study.params import Config
+from paperbook.study.results import ResultError, Run, join, load_results, read_json, write_json
+
+
+class Page(Config):
+    steps: int = 10
+
+
+def reader(seed, steps=20):
+    return Page(profile="reader", seed=seed, steps=steps)
+
+
+@pytest.fixture
+def clean_tree(monkeypatch):
+    monkeypatch.setattr(results, "_git_state", lambda: ("c0ffee", False))
+
+
+def finish(seed, steps=20, **metrics):
+    return Run("toy", "1-page", reader(seed, steps)).finish(metrics or {"score": {"gain": 10.0 + seed}, "curve": [1.0, 2.0]})
+
+
+def test_a_run_records_where_it_came_from(repository, clean_tree):
+    provenance = read_json(finish(3))["provenance"]
+    wanted = {"commit", "dirty", "library_hash", "code_hash", "lock_hash", "parameters", "seed", "profile", "hardware",
+              "versions", "wall_seconds", "cpu_seconds", "peak_mb", "date", "status", "command"}  # fmt: skip
+    assert wanted <= provenance.keys()
+    assert provenance["parameters"]["steps"] == 20 and provenance["seed"] == 3 and provenance["peak_mb"] > 10
+    assert str(repository) not in json.dumps(provenance)
+
+
+def test_joined_seeds_give_rows_and_intervals(repository, clean_tree):
+    for seed in range(5):
+        finish(seed)
+    (path,) = join("toy")
+    assert path == repository / "chapters" / "toy" / "results" / "1-page.reader.json"
+    joined = load_results("toy", "1-page", "reader")
+    assert joined.seeds == [0, 1, 2, 3, 4] and joined.values("curve").shape == (5, 2)
+    assert joined.estimate("score.gain").mean == 12.0 and joined.estimate("score.gain").n == 5
+    assert joined.code_is_current
+
+
+def test_nothing_there_is_none(repository):
+    assert load_results("toy", "1-page", "reader") is None
+
+
+def test_trials_with_other_parameters_stay_out(repository, clean_tree):
+    finish(0)
+    finish(1, steps=99)
+    join("toy")
+    assert load_results("toy", "1-page", "reader").seeds == [0]
+
+
+def test_only_trials_is_refused(repository, clean_tree):
+    finish(0, steps=99)
+    with pytest.raises(ResultError, match="none with the parameters of its reader profile"):
+        join("toy")
+
+
+def test_no_runs_is_refused(repository):
+    with pytest.raises(ResultError, match="no finished run of toy"):
+        join("toy")
+
+
+def test_unknown_chapter(repository):
+    with pytest.raises(ResultError, match="no chapter 'nope'"):
+        join("nope")
+
+
+def test_a_dirty_tree_is_refused_unless_told_and_then_recorded(repository, monkeypatch):
+    monkeypatch.setattr(results, "_git_state", lambda: ("c0ffee", True))
+    finish(0)
+    with pytest.raises(ResultError, match="uncommitted changes"):
+        join("toy")
+    (path,) = join("toy", allow_dirty=True)
+    assert read_json(path)["dirty"] is True
+
+
+def test_mixed_commits_are_refused(repository, monkeypatch):
+    for seed, commit in enumerate(("a", "b")):
+        monkeypatch.setattr(results, "_git_state", lambda commit=commit: (commit, False))
+        finish(seed)
+    with pytest.raises(ResultError, match="several commits"):
+        join("toy")
+
+
+def test_mixed_code_is_refused_even_when_told(repository, clean_tree, monkeypatch):
+    finish(0)
+    monkeypatch.setattr(results, "_code_hash", lambda *_: "other")
+    finish(1)
+    with pytest.raises(ResultError, match="differ in code_hash"):
+        join("toy", allow_dirty=True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.array([1.0, np.nan]), object(), {"a": {1, 2}}])
+def test_what_json_cannot_say_is_refused_by_key(repository, clean_tree, value):
+    with pytest.raises(ResultError, match=r"metrics\.score"):
+        finish(0, score=value)
+    assert not list((repository / "runs").rglob("result.json"))
+
+
+def test_numpy_becomes_plain(repository, clean_tree):
+    metrics = read_json(finish(0, a=np.float32(0.5), b=np.arange(3), c=np.bool_(True), d=(1, 2)))["metrics"]
+    assert metrics == {"a": 0.5, "b": [0, 1, 2], "c": True, "d": [1, 2]}
+
+
+def test_a_missing_key_names_what_there_is(repository, clean_tree):
+    finish(0)
+    join("toy")
+    with pytest.raises(ResultError, match=r"score\.gian: no 'gian' under score; there is: gain"):
+        load_results("toy", "1-page", "reader").values("score.gian")
+
+
+@pytest.mark.parametrize("content", ["", '{"runs": [', "[]", '{"runs": [{}]}', "\x00"])
+def test_a_damaged_file_says_how_to_mend_it(repository, content):
+    path = repository / "chapters" / "toy" / "results" / "1-page.reader.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(ResultError, match="make it anew"):
+        load_results("toy", "1-page", "reader")
+
+
+def test_older_code_is_noticed(repository, clean_tree, monkeypatch):
+    finish(0)
+    join("toy")
+    monkeypatch.setattr(results, "_code_hash", lambda *_: "changed")
+    assert not load_results("toy", "1-page", "reader").code_is_current
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = write_json(tmp_path / "x.json", {"a": 1})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_json(path, {"a": 2})
+    assert read_json(path) == {"a": 1} and [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_kill_in_the_middle_of_a_write_leaves_the_old_file(tmp_path):
+    path = write_json(tmp_path / "x.json", {"a": 1})
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from paperbook.study import results\n"
+        "results.os.replace = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "results.write_json(Path(sys.argv[1]), {'a': 2})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL and read_json(path) == {"a": 1}
