@@ -10,7 +10,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXED = {
-    "jupyter-book", "jupytext", "papermill", "torch", "transformers", "diffusers", "matplotlib", "seaborn", "scipy", "nbval", "pytest",
+    "jupyter-book", "jupytext", "papermill", "torch", "transformers", "diffusers", "matplotlib", "seaborn", "scipy",
+    "nbval", "pytest",
 }  # fmt: skip
 
 

@@ -19,7 +19,8 @@ def pages(html):
 @pytest.fixture(scope="session")
 def soups(html):
     """Parsed pages by path relative to the book."""
-    return {p.relative_to(html).as_posix(): BeautifulSoup(p.read_text(encoding="utf-8"), "html.parser") for p in pages(html)}
+    read = {path.relative_to(html).as_posix(): path.read_text(encoding="utf-8") for path in pages(html)}
+    return {name: BeautifulSoup(text, "html.parser") for name, text in read.items()}
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,74 @@
+"""The plot style: distinguishable without colour, legible when small, the same bytes each time."""
+
+import io
+
+import matplotlib
+import numpy as np
+import pytest
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from paperbook.figures.style import MARKERS, PALETTE, band, direct_labels, panels
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def luminance(colour):
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_lines_stand_out_on_their_card():
+    # contrast of at least 2:1 on white, and a marker of its own for each, so that colour alone carries nothing
+    assert all(1.05 / (luminance(c) + 0.05) >= 2 for c in PALETTE)
+    assert len(set(MARKERS)) == len(set(PALETTE)) == len(MARKERS)
+
+
+def test_a_band_draws_one_method():
+    figure, axes = panels()
+    band(axes, [1, 2], [1.0, 2.0], [0.5, 1.5], [1.5, 2.5], label="ours", index=1)
+    (line,) = axes.lines
+    assert line.get_color() == PALETTE[1] and line.get_marker() == MARKERS[1] and line.get_label() == "ours"
+    assert len(axes.collections) == 1 and figure.get_facecolor() == (1, 1, 1, 1)
+
+
+def test_the_cycle_wraps():
+    _, axes = panels()
+    band(axes, [1], [1.0], label="x", index=len(PALETTE))
+    assert axes.lines[0].get_color() == PALETTE[0]
+
+
+def test_panels_and_labels():
+    figure, axes = panels(columns=2, rows=1, height=2.0)
+    assert axes.shape == (2,) and figure.get_size_inches()[1] == 2.0
+    direct_labels(axes[0], 1.0, [0.1, 0.2], ["a", "b"])
+    assert [t.get_text() for t in axes[0].texts] == ["a", "b"]
+
+
+def test_the_same_figure_has_the_same_bytes():
+    images = []
+    for _ in range(2):
+        figure, axes = panels()
+        band(axes, [1, 2], [1.0, 2.0], label="ours", index=0)
+        stream = io.BytesIO()
+        figure.savefig(stream, metadata={"Software": None})
+        images.append(stream.getvalue())
+    assert images[0] == images[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: panels(columns=0), "expected at least 1 of each"),
+        (lambda: band(panels()[1], [1], [1.0], low=[0.5], label="x", index=0), "both or neither"),
+        (lambda: direct_labels(panels()[1], 1.0, [0.1], []), "labels: expected 1"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
