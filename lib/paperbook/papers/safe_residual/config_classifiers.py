@@ -1,0 +1,67 @@
+"""Parameters of the page on classifiers: digits at smoke and reader scale, a frozen backbone on real data at full."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from paperbook.papers.safe_residual.backbones import check_prompt
+from paperbook.study.params import Config
+
+DEFAULT_PROMPTS = {
+    "clip": "a photo of a {class}.",
+    "causal-lm": "Classify the news article into one of these topics: {classes}.\n\nArticle: {text}\n\nTopic:",
+}
+"""What an empty `prompt` stands for, by backbone."""
+
+_PAIRS = {"digits": "pixels", "cifar100": "clip", "ag_news": "causal-lm"}
+
+
+class ClassifierConfig(Config):
+    """Which black box, which data, how many labels, and how the correction is fitted and selected."""
+
+    dataset: Literal["digits", "cifar100", "ag_news"] = Field("digits", description="data set; names its columns")
+    backbone: Literal["pixels", "clip", "causal-lm"] = Field("pixels", description="what computes features and f_0's logits")
+    dataset_id: str = Field("", description="hub id of the data set, or a local folder of parquet files (unused for digits)")
+    dataset_revision: str = Field("", description="commit hash, tag or branch of the data set; unused for a local folder")
+    backbone_id: str = Field("", description="hub id of the weights, or a local folder (unused for pixels)")
+    backbone_revision: str = Field("", description="commit hash, tag or branch of the weights; unused for a local folder")
+    prompt: str = Field("", description="template: {class} for clip; {classes} and {text} for causal-lm; empty = the default")
+    calibrate: bool = Field(False, description="causal-lm: subtract the logits of the content-free prompt (text 'N/A')")
+    n_grid: list[Annotated[int, Field(ge=8)]] = Field(
+        [20, 50, 100, 300, 700], min_length=1, description="numbers of labelled examples, increasing"
+    )
+    val_fraction: float = Field(0.3, gt=0, lt=1, description="share of the labelled examples kept for selection (rho)")
+    tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
+    selection: Literal["accuracy", "nll"] = Field("accuracy", description="validation loss that selects; ties keep f_0")
+    epochs: int = Field(100, ge=1, description="passes over the training part (unused for digits: full-batch heads)")
+    lr: float = Field(0.001, gt=0, description="learning rate of AdamW on the head (unused for digits)")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of the head, which pulls towards f_0 (unused for digits)")
+    patience: int = Field(10, ge=1, description="stop a head after this many epochs without a better one (unused for digits)")
+    head_batch_size: int = Field(256, ge=1, description="examples a step of the head (unused for digits)")
+    batch_size: int = Field(256, ge=1, description="examples a forward pass of the frozen backbone (unused for digits)")
+    device: str = Field("cpu", description="auto, cpu, cuda or cuda:<i>")
+    dtype: str = Field("auto", description="number format of the backbone: auto, float32, bfloat16 or float16")
+    shard_size: int = Field(2048, ge=1, description="examples in one file of the feature cache")
+    cache_dir: str = Field("", description="folder of the feature cache; empty = the book's own")
+    max_train: int = Field(0, ge=0, description="size of the pool that labelled examples are drawn from; 0 = all")
+    max_test: int = Field(0, ge=0, description="number of test examples; 0 = all")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ClassifierConfig:
+        if self.backbone != _PAIRS[self.dataset]:
+            raise ValueError(f"backbone: dataset={self.dataset!r} expects {_PAIRS[self.dataset]!r}, got {self.backbone!r}")
+        if self.n_grid != sorted(set(self.n_grid)):
+            raise ValueError(f"n_grid: expected increasing numbers without repetition, got {self.n_grid}")
+        if self.max_train and self.max_train < self.n_grid[-1]:
+            raise ValueError(f"max_train: expected 0 or at least max(n_grid) = {self.n_grid[-1]}, got {self.max_train}")
+        if self.dataset != "digits":
+            for name in ("dataset_id", "backbone_id"):
+                if not getattr(self, name):
+                    raise ValueError(f"{name}: dataset={self.dataset!r} expects a hub id or a local folder, got an empty text")
+            if self.prompt:
+                check_prompt(self.backbone, self.prompt)
+        if self.calibrate and self.backbone != "causal-lm":
+            raise ValueError(f"calibrate: expected false for backbone={self.backbone!r}, which has no empty prompt, got true")
+        return self

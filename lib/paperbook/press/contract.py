@@ -1,0 +1,474 @@
+"""The chapter contract, checked mechanically: one function a rule, each returning messages that say what to write.
+
+Structure rules hold from the first day (a scaffolded chapter passes them); content rules are what an author still owes.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from paperbook.press import ledger, stamp, toc
+from paperbook.press.sphinx_ext import anchor_ids
+from paperbook.study import paths
+from paperbook.study.claims import ClaimError, load_claims
+from paperbook.study.profiles import load_profile
+from paperbook.study.results import ResultError, load_results
+
+Rule = Callable[[str], list[str]]
+
+SECTIONS = (
+    "Claim box", "Notation and shapes", "Derivation", "Method in code", "Checks", "Experiment", "Results vs paper",
+    "Where it breaks", "Exercises", "Provenance",
+)  # fmt: skip
+CELL_LINES = 25
+CLAIMS, SEEDS, CHOICES, EXERCISES = 8, 5, 2, 3
+
+_PROSE_DIRECTIVES = {"admonition", "note", "tip", "warning", "important", "hint", "caution", "attention", "seealso", "margin",
+                     "exercise", "exercise-start", "solution", "solution-start", "dropdown"}  # fmt: skip
+# numbers of the paper's items look like decimals and are none
+_ITEM = (
+    r"(?:Theorems?|Thm\.?|Lemmas?|Propositions?|Prop\.?|Coroll?ar(?:y|ies)|Cor\.?|Definitions?|Def\.?|Assumptions?|Remarks?|Examples?"
+    r"|Sections?|Sec\.?|§+|Equations?|Eqs?\.?|Tables?|Tab\.?|Figures?|Fig\.?|Algorithms?|Alg\.?|Appendix|App\.?|Chapters?|Python|version)"
+)
+
+_NUMBER = r"\d+(?:\.\d+)+"
+_ITEMS = re.compile(rf"{_ITEM}[\s~]*[A-Z]?\.?{_NUMBER}(?:\s*(?:,|and|or|–|-|to)\s*{_NUMBER})*")
+
+
+# --- structure ---------------------------------------------------------------------------------------------------
+
+
+def pages_listed(slug: str) -> list[str]:
+    """Pages and table of contents agree, and the chapter opens with 0-overview."""
+    have, listed = list(toc.sources(slug)), toc.toc_pages().get(slug, [])
+    messages = []
+    if not have or have[0] != "0-overview":
+        messages.append(f"chapters/{slug}: write 0-overview.md, the page that opens every chapter")
+    messages += [f"_toc.yml: list book/pages/{slug}/{page}" for page in have if page not in listed]
+    messages += [f"_toc.yml: {slug}/{page} has no source; write chapters/{slug}/{page}.md" for page in listed if page not in have]
+    if not messages and have != listed:
+        messages.append(f"_toc.yml: list the pages of {slug} in the order {', '.join(have)}")
+    return messages
+
+
+def headers(slug: str) -> list[str]:
+    """Every source has the header that makes it a notebook; without it no cell would run."""
+    messages = []
+    for page, path in toc.sources(slug).items():
+        try:
+            toc.read_source(path)
+        except ValueError as error:
+            messages.append(f"{slug}/{page}: {error}")
+    return messages
+
+
+def section_order(slug: str) -> list[str]:
+    """The ten sections stand once each, in order, across the pages."""
+    found = [(title, page) for page, text in _texts(slug) for title in _headings(text) if title in SECTIONS]
+    titles = [title for title, _ in found]
+    messages = [f"{slug}: write the section '## {title}'" for title in SECTIONS if title not in titles]
+    for title in SECTIONS:
+        places = [page for name, page in found if name == title]
+        if len(places) > 1:
+            messages.append(f"{slug}: '## {title}' stands {len(places)} times ({', '.join(places)}); keep one")
+    if not messages and titles != list(SECTIONS):
+        place = next(i for i, title in enumerate(titles) if title != SECTIONS[i])
+        messages.append(f"{slug}/{found[place][1]}: '## {titles[place]}' stands where '## {SECTIONS[place]}' belongs")
+    return messages
+
+
+def parameters_first(slug: str) -> list[str]:
+    """A page with code begins with a tagged cell of literals, and the next cell configures."""
+    messages = []
+    for page, nb in _notebooks(slug):
+        cells = [cell for cell in nb.cells if cell.cell_type == "code"]
+        if cells:
+            messages += [f"{slug}/{page}: {text}" for text in _parameter_problems(cells)]
+    return messages
+
+
+def _parameter_problems(cells: list[Any]) -> list[str]:
+    first = cells[0]
+    if "parameters" not in first.metadata.get("tags", []):
+        return ["give the first code cell the tag `parameters`"]
+    problems = []
+    names = set()
+    for node in ast.parse(first.source).body:
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None):
+            problems.append(f"parameters cell, line {node.lineno}: write `name: type = literal  # help`")
+            continue
+        names.add(node.target.id)
+        try:
+            value = ast.literal_eval(node.value)
+        except ValueError:
+            problems.append(f"parameters cell: {node.target.id}: write a literal; derive values after configure")
+        else:
+            if isinstance(value, tuple):
+                problems.append(f"parameters cell: {node.target.id}: write a list (YAML has no tuples)")
+    problems += [f"parameters cell: add `{name}`" for name in ("profile", "seed") if name not in names]
+    second = ast.parse(cells[1].source).body if len(cells) > 1 else []
+    for node in second:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) == "configure":
+            return problems
+        break
+    problems.append("write `cfg = configure(Config)` in the second code cell, with nothing but imports before it")
+    return problems
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def cost_line(slug: str) -> list[str]:
+    """The measured cost stands under each title."""
+    messages = []
+    for page, text in _texts(slug):
+        start = re.search(r"^# .+$", text, re.M)
+        head = re.split(r"^## ", text[start.end() :], maxsplit=1, flags=re.M)[0] if start else ""
+        named = re.search(r"^(?:`{3,}|:{3,})\{cost\}[ \t]*(\S*)", head, re.M)
+        if not start:
+            messages.append(f"{slug}/{page}: write a title '# ...'")
+        elif not named:
+            messages.append(f"{slug}/{page}: write the directive {{cost}} {slug}/{page} under the title")
+        elif named[1] not in ("", f"{slug}/{page}"):
+            messages.append(f"{slug}/{page}: its cost line names {named[1]}; write {slug}/{page}")
+    return messages
+
+
+def short_cells(slug: str) -> list[str]:
+    """No code cell is longer than a reader takes in."""
+    return [
+        f"{slug}/{page}: cell {position} has {count} lines, at most {CELL_LINES}; split it or move code to lib/"
+        for page, nb in _notebooks(slug)
+        for position, cell in enumerate(nb.cells)
+        if cell.cell_type == "code" and (count := len(cell.source.splitlines())) > CELL_LINES
+    ]
+
+
+def figures(slug: str) -> list[str]:
+    """Every figure has a caption (the finding) and an alt text (what the eye sees)."""
+    messages = []
+    for page, path in toc.executed(slug).items():
+        for position, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+            if not any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
+                continue
+            options = cell["metadata"].get("mystnb", {})
+            caption = str(options.get("figure", {}).get("caption", "")).strip()
+            alt = str(options.get("image", {}).get("alt", "")).strip()
+            for name, value in (("figure: {caption: ...}", caption), ("image: {alt: ...}", alt)):
+                if not value or value.endswith(".png"):
+                    messages.append(f"{slug}/{page}: cell {position} draws a figure; write its `mystnb: {name}`")
+    return messages
+
+
+def no_bare_decimals(slug: str) -> list[str]:
+    """Decimals in Experiment and Results are glued or marked as the paper's, never typed."""
+    messages = []
+    for page, text in _texts(slug):
+        for title in ("Experiment", "Results vs paper"):
+            for line in _prose(_section(text, title)):
+                for match in re.finditer(r"(?<![\w.])\d+\.\d+(?!\.?\d)", _ITEMS.sub("", line)):
+                    messages.append(
+                        f"{slug}/{page}: '## {title}' types the number {match[0]} ({line.strip()[:60]!r}); "
+                        "glue it, or write {paper}`...` if the paper reports it"
+                    )
+    return messages
+
+
+def claims_sound(slug: str) -> list[str]:
+    """claims.yaml reads, and each claim's evidence exists: a page, and where it is live, a page that judges it."""
+    try:
+        claims = load_claims(slug)
+    except ClaimError as error:
+        return [str(error)]
+    pages = toc.sources(slug)
+    messages = []
+    for claim in claims:
+        page, key, profile = claim.evidence.page, claim.evidence.key, claim.evidence.profile
+        if page not in pages:
+            messages.append(f"{claim.id}: its evidence names page {page!r}, which does not exist")
+        elif profile == "live":
+            recorded = stamp.stored_metadata(paths.pages(slug) / f"{page}.ipynb").get("claims", [])
+            if claim.id not in {row.get("id") for row in recorded}:
+                messages.append(f"{claim.id}: page {page} judges it not; print claims.verdict({claim.id!r}, ours=...) there")
+        else:
+            messages += _result_problems(slug, claim.id, page, key, profile, claim.reason)
+    return messages
+
+
+def _result_problems(slug: str, name: str, page: str, key: str, profile: str, reason: str | None) -> list[str]:
+    try:
+        results = load_results(slug, page, profile)
+        if results is None:
+            return [] if reason else [f"{name}: no {profile} result of {page} is committed; run it, or write `reason:` why not"]
+        results.estimate(key)
+    except ResultError as error:
+        return [f"{name}: {error}"]
+    return []
+
+
+def profiles_sound(slug: str) -> list[str]:
+    """The reader and the full profile of the main page exist and name only parameters the page has."""
+    page = toc.index(slug).get("main_page")
+    if page not in toc.sources(slug):
+        return [f"{slug}/index.yaml: main_page: name the page of the main experiment, got {page!r}"]
+    known = _parameters(slug, page)
+    messages = []
+    for profile in ("reader", "full"):
+        try:
+            values = load_profile(slug, page, profile)
+        except (FileNotFoundError, ValueError) as error:
+            messages.append(f"{slug}: write profiles/{profile}.yaml for {page} ({error})")
+            continue
+        if values.get("profile") != profile:
+            messages.append(f"{slug}/profiles/{profile}.yaml: write `profile: {profile}`")
+        messages += [f"{slug}/profiles/{profile}.yaml: {name} is no parameter of {page}" for name in values if name not in known]
+    return messages
+
+
+def _parameters(slug: str, page: str) -> set[str]:
+    nb = toc.read_source(toc.sources(slug)[page])
+    cell = next((c for c in nb.cells if "parameters" in c.metadata.get("tags", [])), None)
+    tree = ast.parse(cell.source) if cell else ast.Module([], [])
+    return {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+
+
+# --- content -----------------------------------------------------------------------------------------------------
+
+
+def claims_enough(slug: str) -> list[str]:
+    """At least eight claims, each with criterion and evidence (the file's schema demands those)."""
+    count = len(ledger.rows(slug))
+    return [f"{slug}/claims.yaml: write {CLAIMS - count} more claims (has {count}, at least {CLAIMS})"] if count < CLAIMS else []
+
+
+def reader_results(slug: str) -> list[str]:
+    """The reader result of the main page is committed, with at least five seeds."""
+    page = toc.index(slug).get("main_page", "")
+    if page not in toc.sources(slug):
+        return [f"{slug}/index.yaml: main_page: name the page of the main experiment"]
+    try:
+        results = load_results(slug, page, "reader")
+    except ResultError as error:
+        return [str(error)]
+    seeds = len(set(results.seeds)) if results else 0
+    if seeds < SEEDS:
+        return [f"{slug}/{page}: commit a reader result of at least {SEEDS} seeds (has {seeds}): run profiles/reader.yaml "
+                f"with seeds 0-{SEEDS - 1}, then `paperbook results {slug}`"]  # fmt: skip
+    return []
+
+
+def full_config(slug: str) -> list[str]:
+    """index.yaml states what the full profile takes: GPU, wall clock, memory, exact command."""
+    full = toc.index(slug).get("full") or {}
+    return [f"{slug}/index.yaml: full: write `{key}`" for key in ("gpu", "wall_clock", "memory", "command") if not full.get(key)]
+
+
+def benchmark(slug: str) -> list[str]:
+    """The peer and ours were measured on the same work, with the slope of cost against size."""
+    folder = paths.root() / "tests" / "benchmarks" / slug
+    messages = []
+    if not (folder / "bench.py").is_file():
+        messages.append(f"tests/benchmarks/{slug}: write bench.py, which runs the peer and ours on the same work")
+    if not (folder / "benchmarks.json").is_file():
+        return [*messages, f"tests/benchmarks/{slug}: run `make bench`, which writes benchmarks.json"]
+    data = json.loads((folder / "benchmarks.json").read_text(encoding="utf-8"))
+    for key, fields in (("rows", ("case", "ours", "peer", "unit", "ratio")), ("slopes", ("what", "measured", "theory"))):
+        rows = data.get(key) or []
+        if not rows:
+            messages.append(f"tests/benchmarks/{slug}/benchmarks.json: write `{key}`")
+        for row in rows:
+            messages += [f"tests/benchmarks/{slug}/benchmarks.json: {key}: {row} lacks {f!r}" for f in fields if f not in row]
+    return messages
+
+
+def index_resolves(slug: str) -> list[str]:
+    """Each row of the paper-code index resolves: page, anchor, symbol, test."""
+    rows = toc.index(slug).get("index") or []
+    if not rows:
+        return [f"{slug}/index.yaml: index: write rows (item, page, anchor, symbol, test) for the paper's items"]
+    anchors = anchor_ids(slug)
+    messages = []
+    for row in rows:
+        missing = [key for key in ("item", "page", "anchor", "symbol", "test") if not row.get(key)]
+        if missing:
+            messages.append(f"{slug}/index.yaml: index: {row.get('item', row)}: write {', '.join(missing)}")
+            continue
+        where = f"{slug}/index.yaml: {row['item']}"
+        if (row["page"], row["anchor"]) not in anchors:
+            messages.append(f"{where}: no label {row['anchor']!r} in page {row['page']}; write ({row['anchor']})= there")
+        messages += [f"{where}: {text}" for text in (symbol_problem(row["symbol"]), test_problem(row["test"])) if text]
+    return messages
+
+
+def open_choices(slug: str) -> list[str]:
+    """At least two choices the paper leaves open, each with the measured effect of the alternative."""
+    rows = toc.index(slug).get("open_choices") or []
+    messages = []
+    if len(rows) < CHOICES:
+        more = f"write {CHOICES - len(rows)} more (has {len(rows)}, at least {CHOICES})"
+        messages.append(f"{slug}/index.yaml: open_choices: {more}")
+    for row in rows:
+        missing = [key for key in ("place", "choice", "alternative", "page", "key") if not row.get(key)]
+        where = f"{slug}/index.yaml: open_choices: {row.get('place', row)}"
+        if missing:
+            messages.append(f"{where}: write {', '.join(missing)}")
+        else:
+            found = _result_problems(slug, row["place"], row["page"], row["key"], row.get("profile", "reader"), None)
+            messages += [f"{where}: {text}" for text in found]
+    return messages
+
+
+def exercises(slug: str) -> list[str]:
+    """At least three exercises in the pages, their solutions run by a test, their stubs proven to fail it."""
+    rows = toc.index(slug).get("exercises") or []
+    messages = []
+    if len(rows) < EXERCISES:
+        more = f"write {EXERCISES - len(rows)} more (has {len(rows)}, at least {EXERCISES})"
+        messages.append(f"{slug}/index.yaml: exercises: {more}")
+    texts = dict(_texts(slug))
+    for row in rows:
+        name = row.get("id")
+        where = f"{slug}/index.yaml: exercises: {name or row}"
+        missing = [key for key in ("id", "page", "kind") if not row.get(key)]
+        # an exercise by hand or an open one has a solution to check, but no stub to fill
+        missing += [key for key in ("solution_test", *(["stub_test"] if row.get("kind") == "code" else [])) if not row.get(key)]
+        if missing:
+            messages.append(f"{where}: write {', '.join(missing)}")
+            continue
+        text = texts.get(row["page"], "")
+        if not re.search(rf"\{{exercise(?:-start)?\}}[^\n]*\n(?:---\n)?(?::?\w+:[^\n]*\n)*?:?label: *{re.escape(name)}\b", text):
+            messages.append(f"{where}: page {row['page']} has no {{exercise}} with the label {name}")
+        if not re.search(rf"\{{solution(?:-start)?\}} *{re.escape(name)}\b", text):
+            messages.append(f"{where}: page {row['page']} has no {{solution}} {name}")
+        tests = [row[key] for key in ("solution_test", "stub_test") if row.get(key)]
+        messages += [f"{where}: {problem}" for problem in map(test_problem, tests) if problem]
+    return messages
+
+
+STRUCTURE: tuple[Rule, ...] = (
+    pages_listed, headers, section_order, parameters_first, cost_line, short_cells, figures, no_bare_decimals, claims_sound,
+    profiles_sound,
+)  # fmt: skip
+CONTENT: tuple[Rule, ...] = (
+    claims_enough, reader_results, full_config, benchmark, index_resolves, open_choices, exercises,
+)  # fmt: skip
+RULES: tuple[Rule, ...] = STRUCTURE + CONTENT
+
+
+def check(slug: str, rules: Iterable[Rule] = RULES) -> dict[str, list[str]]:
+    """Rule name -> its messages, for the rules a chapter breaks."""
+    found = {rule.__name__: rule(slug) for rule in rules}
+    return {name: messages for name, messages in found.items() if messages}
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def symbol_problem(symbol: str) -> str:
+    """Why a dotted name is no definition in the library; empty when it is one. Nothing is imported."""
+    parts = symbol.split(".")
+    for cut in range(len(parts), 0, -1):
+        base = paths.root().joinpath("lib", *parts[:cut])
+        path = base.with_suffix(".py") if base.with_suffix(".py").is_file() else base / "__init__.py"
+        if path.is_file():
+            return "" if _defines(path, parts[cut:]) else f"symbol: {'.'.join(parts[:cut])} defines no {'.'.join(parts[cut:])}"
+    return f"symbol: the library has no {symbol!r}"
+
+
+def test_problem(test: str) -> str:
+    """Why a pytest id names no test; empty when it does. Nothing is imported."""
+    name, _, inside = test.partition("::")
+    path = paths.root() / name
+    if not path.is_file():
+        return f"test: no file {name}"
+    parts = inside.split("[")[0].split("::") if inside else []
+    if not parts or not parts[-1].startswith("test"):
+        return f"test: {test!r} names no test function"
+    return "" if _defines(path, parts) else f"test: {name} defines no {'::'.join(parts)}"
+
+
+def _defines(path: Path, names: list[str]) -> bool:
+    body: list[ast.stmt] = ast.parse(path.read_text(encoding="utf-8")).body
+    for name in names:
+        node = next((node for node in body if name in _names_of(node)), None)
+        if node is None:
+            return False
+        body = node.body if isinstance(node, ast.ClassDef) else []
+    return True
+
+
+def _names_of(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return []
+
+
+def _texts(slug: str) -> list[tuple[str, str]]:
+    """(page, source without its YAML header) in reading order."""
+    texts = []
+    for page, path in toc.sources(slug).items():
+        text = path.read_text(encoding="utf-8")
+        texts.append((page, re.sub(r"\A---\n.*?\n---\n", "", text, count=1, flags=re.S)))
+    return texts
+
+
+def _notebooks(slug: str) -> list[tuple[str, Any]]:
+    """(page, notebook) of the sources that can be read; `headers` reports the others."""
+    found = []
+    for page, path in toc.sources(slug).items():
+        try:
+            found.append((page, toc.read_source(path)))
+        except ValueError:
+            continue
+    return found
+
+
+def _outside_fences(text: str) -> Iterable[str]:
+    """Lines that are prose: not in code, mathematics or directives that hold no prose."""
+    closing: list[tuple[str, bool]] = []
+    for line in text.splitlines():
+        fence = re.match(r"^\s*(`{3,}|~{3,}|:{3,})\s*(?:\{([\w:-]+)\})?(.*)$", line)
+        hidden = any(not prose for _, prose in closing)
+        if fence:
+            mark, name, rest = fence.groups()
+            opened = closing[-1][0] if closing else ""
+            if opened and name is None and not rest.strip() and mark[0] == opened[0] and len(mark) >= len(opened):
+                closing.pop()
+            elif not hidden:
+                prose = mark[0] == ":" if name is None else name in _PROSE_DIRECTIVES or name.startswith("prf:")
+                closing.append((mark, prose))
+            continue
+        if not hidden:
+            yield line
+
+
+def _headings(text: str) -> list[str]:
+    return [line[3:].strip() for line in _outside_fences(text) if line.startswith("## ")]
+
+
+def _section(text: str, title: str) -> str:
+    match = re.search(rf"^## {re.escape(title)}\s*$(.*?)(?=^## |\Z)", text, re.M | re.S)
+    return match[1] if match else ""
+
+
+def _prose(text: str) -> list[str]:
+    """Lines of prose with roles, inline code, mathematics, links and comments taken out."""
+    joined = "\n".join(_outside_fences(text))
+    joined = re.sub(r"<!--.*?-->", " ", joined, flags=re.S)
+    joined = re.sub(r"\$\$.*?\$\$", " ", joined, flags=re.S)
+    joined = re.sub(r"(?:\{[\w:-]+\})?(`+)(?!`).*?(?<!`)\1(?!`)", " ", joined, flags=re.S)
+    joined = re.sub(r"\$[^$\n]+(?:\n[^$\n]+)*\$", " ", joined)
+    joined = re.sub(r"\]\([^)]*\)|<https?://[^>]*>", "] ", joined)
+    return [line for line in joined.splitlines() if not line.startswith(("%", "+++"))]

@@ -1,0 +1,304 @@
+"""``paperbook new <slug>``: a chapter that builds and passes every test except the contract's content rules.
+
+What it writes is real: one parameter class, one function with a test by a second route, one claim judged live. The
+linter then says, rule by rule, what the author still owes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from paperbook.press import toc
+from paperbook.study import paths
+
+_HEADER = """\
+---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+"""
+
+_OVERVIEW = """
+# @TITLE@: overview
+
+```{cost} @SLUG@/0-overview
+```
+
+One paragraph: the question of the paper, its answer, and why a reader should care.
+
+## Claim box
+
+```{claim-box} @SLUG@
+```
+
+### The paper and the code
+
+```{paper-index} @SLUG@
+```
+
+### Choices the paper leaves open
+
+```{open-choices} @SLUG@
+```
+
+### How to run it
+
+```{run-commands} @SLUG@
+```
+
+## Notation and shapes
+
+| symbol | in code | shape | meaning |
+|---|---|---|---|
+| $x$ | `x` | `(n,)` | a sample |
+| $\\bar x$ | `sample_mean(x)` | scalar | its mean |
+"""
+
+_METHOD = """
+# @TITLE@: the method
+
+```{cost} @SLUG@/1-method
+```
+
+```{code-cell} ipython3
+:tags: [parameters]
+
+profile: str = "smoke"  # smoke | reader | full
+seed: int = 0  # seed of every random stream
+n: int = 1000  # size of the sample
+```
+
+```{code-cell} ipython3
+from paperbook.papers.@MODULE@.config import MethodConfig
+from paperbook.study.params import configure
+
+cfg = configure(MethodConfig)
+```
+
+## Derivation
+
+Walk the theory step by step; number the assumptions where they are first needed.
+
+(@SLUG@-mean)=
+The mean of a sample minimises the sum of squared distances, because the derivative of that sum vanishes there:
+
+$$
+\\sum_i 2\\,(\\bar x - x_i) = 0 .
+$$ (eq-@SLUG@-mean)
+
+## Method in code
+
+The library holds the method; the page calls it.
+
+```{code-cell} ipython3
+from paperbook.papers.@MODULE@.method import sample_mean
+from paperbook.study.results import Run
+from paperbook.study.seeds import rng
+
+run = Run("@SLUG@", "1-method", cfg)
+x = rng(cfg.seed, "sample").normal(size=cfg.n)
+ours = sample_mean(x)
+```
+
+## Checks
+
+An independent route for {eq}`eq-@SLUG@-mean`: the derivative of the sum of squares at our value, relative to the sum of
+absolute distances.
+
+```{code-cell} ipython3
+:tags: [nbval-check-output]
+
+from paperbook.study.claims import load_claims
+
+claims = load_claims("@SLUG@")
+slope = abs((ours - x).sum()) / abs(ours - x).sum()
+print(claims.verdict("mean-is-stationary", ours=float(slope)))
+```
+
+## Experiment
+
+Say what is run on which data, and which baselines stand on the same data, budget and tuner.
+
+```{code-cell} ipython3
+path = run.finish({"slope": float(slope), "mean": ours})
+```
+
+## Results vs paper
+
+The paper's value stands beside ours in the claim box; say the difference in words.
+
+## Where it breaks
+
+Name an assumption, break it, and show what happens.
+
+## Exercises
+
+Three to six, each with a folded solution that runs in the tests.
+
+## Provenance
+
+Say for each statement whether it comes from the paper, its code, a secondary source, or is our choice.
+"""
+
+_CLAIMS = """\
+# What the paper says, the bound we wrote down before the run, and where the evidence is (at least eight).
+- id: mean-is-stationary
+  claim: The sample mean is a stationary point of the sum of squared distances.
+  kind: theorem
+  where: write the place in the paper
+  paper_source: our choice
+  # a sum of n terms of either sign loses at most about n rounding errors of 1e-16 relative to the sum of their sizes
+  criterion: {at_most: 1.0e-12}
+  evidence: {page: 1-method, key: slope, profile: live}
+"""
+
+_INDEX = """\
+title: @TITLE@
+summary: write one line that says what the chapter shows.
+paper: {title: "@TITLE@", authors: write the authors, venue: write the venue, arxiv: ""}
+main_page: 1-method
+# distributions and data wheels (paperbook data) the pages read
+data: []
+# each item of the paper: its label in the page, its symbol in the library, its test
+index: []
+# each choice the paper leaves open, with the key of a reader result that measures the alternative (at least two)
+open_choices: []
+# three to six; kind: hand, code or open
+exercises: []
+# what the full profile takes on a GPU server: gpu, wall_clock, memory, command
+full: {}
+negative_results: []
+errata: []
+"""
+
+_PROFILES = {
+    "reader": "# A few minutes on two CPU cores: seeds 0 to 4, then `paperbook results @SLUG@`.\nprofile: reader\nn: 10000\n",
+    "full": "# The paper's scale on a GPU server.\nprofile: full\nn: 1000000\n",
+}
+
+_CONFIG = '''\
+"""Parameters of the pages of @SLUG@."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from paperbook.study.params import Config
+
+
+class MethodConfig(Config):
+    """Parameters of page 1-method."""
+
+    n: int = Field(1000, ge=1, description="size of the sample")
+'''
+
+_MODULE = '''\
+"""The method of @SLUG@."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def sample_mean(x: ArrayLike) -> float:
+    """Mean of a sample of shape ``(n,)``, n at least 1 (@SLUG@-mean).
+
+    Raises:
+        ValueError: `x` is empty, not one-dimensional, or not finite.
+    """
+    values = np.asarray(x, dtype=float)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"x: expected shape (n,) with n at least 1, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"x: expected finite numbers, got {int((~np.isfinite(values)).sum())} that are not")
+    return float(values.mean())
+'''
+
+_TEST = '''\
+"""The method of @SLUG@ by independent routes, and its refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from paperbook.papers.@MODULE@.method import sample_mean
+
+
+def test_mean_minimises_squared_distances() -> None:
+    x = np.random.default_rng(0).normal(size=50)
+    grid = np.linspace(-1, 1, 2001)  # step 1e-3, so the minimum is found to half a step
+    best = grid[np.argmin(((x[:, None] - grid) ** 2).sum(0))]
+    assert abs(sample_mean(x) - best) <= 0.5e-3 + 1e-12
+
+
+@pytest.mark.parametrize(("x", "message"), [([], "shape"), ([[1.0]], "shape"), ([1.0, float("nan")], "finite")])
+def test_refuses_bad_input(x: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sample_mean(x)
+'''
+
+
+def new(slug: str) -> list[Path]:
+    """Write a chapter and add it to _toc.yml; return the files written, _toc.yml last.
+
+    Raises:
+        ValueError: `slug` is no slug, or _toc.yml has no part "Chapters" to add to.
+        FileExistsError: the chapter or one of its files is already there; nothing is written then.
+    """
+    if not isinstance(slug, str) or not toc.SLUG.match(slug) or len(slug) > 40:
+        raise ValueError(f"slug: expected at most 40 lower-case letters, digits and hyphens, a letter first, got {slug!r}")
+    root, module = paths.root(), slug.replace("-", "_")
+    table = root / "_toc.yml"
+    files = {
+        f"chapters/{slug}/0-overview.md": _HEADER + _OVERVIEW,
+        f"chapters/{slug}/1-method.md": _HEADER + _METHOD,
+        f"chapters/{slug}/claims.yaml": _CLAIMS,
+        f"chapters/{slug}/index.yaml": _INDEX,
+        **{f"chapters/{slug}/profiles/{name}.yaml": text for name, text in _PROFILES.items()},
+        f"lib/paperbook/papers/{module}/__init__.py": "",
+        f"lib/paperbook/papers/{module}/config.py": _CONFIG,
+        f"lib/paperbook/papers/{module}/method.py": _MODULE,
+        f"tests/chapters/{slug}/test_method.py": _TEST,
+    }
+    there = [name for name in (f"chapters/{slug}", *files) if (root / name).exists()]
+    if there or slug in toc.toc_slugs():
+        raise FileExistsError(f"{slug}: already there: {', '.join(there) or '_toc.yml'}")
+    contents = _with_chapter(table.read_text(encoding="utf-8"), slug)
+    title = slug.replace("-", " ").capitalize()
+    written = []
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("@TITLE@", title).replace("@SLUG@", slug).replace("@MODULE@", module), encoding="utf-8")
+        written.append(path)
+    table.write_text(contents, encoding="utf-8")
+    return [*written, table]
+
+
+def _with_chapter(contents: str, slug: str) -> str:
+    """The text of _toc.yml with the chapter at the end of the part "Chapters"; comments and layout stay."""
+    lines = contents.splitlines()
+    start = next((i for i, line in enumerate(lines) if re.match(r"\s*-\s+caption:\s*['\"]?Chapters['\"]?\s*$", line)), None)
+    if start is None:
+        raise ValueError('_toc.yml: expected a part with "- caption: Chapters" to add the chapter to')
+    indent = re.match(r"\s*", lines[start])
+    margin = indent[0] if indent else ""
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith(margin + "- ")), len(lines))
+    while not lines[end - 1].strip():
+        end -= 1
+    first = next((line for line in lines[start:end] if re.match(r"\s*- file:", line)), margin + "    - file:")
+    inner = first[: len(first) - len(first.lstrip())]
+    added = [
+        f"{inner}- file: book/pages/{slug}/0-overview",
+        f"{inner}  sections:",
+        f"{inner}    - file: book/pages/{slug}/1-method",
+    ]
+    return "\n".join([*lines[:end], *added, *lines[end:]]) + "\n"

@@ -1,0 +1,221 @@
+"""Every rule of the contract can pass and can fail: a chapter that meets it, mutated once for each way to break it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import yaml
+from paperbook.press import contract
+
+SLUG = "demo-one"
+METHOD = f"chapters/{SLUG}/1-method.md"
+OVERVIEW = f"chapters/{SLUG}/0-overview.md"
+INDEX = f"chapters/{SLUG}/index.yaml"
+CLAIMS = f"chapters/{SLUG}/claims.yaml"
+RESULT = f"chapters/{SLUG}/results/1-method.reader.json"
+BENCH = f"tests/benchmarks/{SLUG}/benchmarks.json"
+TEST = f"tests/chapters/{SLUG}/test_method.py::test_mean_minimises_squared_distances"
+
+EXERCISE = """
+```{{exercise-start}}
+:label: {name}
+```
+Do it.
+```{{exercise-end}}
+```
+
+```{{solution}} {name}
+Done.
+```
+"""
+
+
+@pytest.fixture
+def complete(here):
+    """The scaffold with all that an author owes."""
+    exercises = [f"{SLUG}-ex-{i}" for i in range(3)]
+    text = (here.root / METHOD).read_text()
+    text = text.replace("## Provenance", "".join(EXERCISE.format(name=name) for name in exercises) + "\n## Provenance")
+    (here.root / METHOD).write_text(text)
+
+    claims = yaml.safe_load((here.root / CLAIMS).read_text())
+    for i in range(7):
+        claims.append(claims[0] | {"id": f"result-{i}", "evidence": {"page": "1-method", "key": "mean", "profile": "reader"}})
+    (here.root / CLAIMS).write_text(yaml.safe_dump(claims))
+
+    (here.root / RESULT).parent.mkdir()
+    runs = [{"metrics": {"mean": 0.1 * s}, "provenance": {"seed": s, "wall_seconds": 1.0, "peak_mb": 1.0}} for s in range(5)]
+    result = {"slug": SLUG, "page": "1-method", "profile": "reader", "code_hash": "0", "runs": runs}
+    (here.root / RESULT).write_text(json.dumps(result))
+
+    folder = (here.root / BENCH).parent
+    folder.mkdir(parents=True)
+    (folder / "bench.py").write_text("")
+    row = {"case": "fit", "ours": 1.0, "peer": 2.0, "unit": "s", "ratio": 0.5, "note": ""}
+    slope = {"what": "fit", "measured": 1.0, "theory": 1}
+    (here.root / BENCH).write_text(json.dumps({"rows": [row], "slopes": [slope]}))
+
+    index = yaml.safe_load((here.root / INDEX).read_text())
+    index["index"] = [{"item": "Eq. 1", "page": "1-method", "anchor": f"{SLUG}-mean", "test": TEST,
+                       "symbol": "paperbook.papers.demo_one.method.sample_mean"}]  # fmt: skip
+    choice = {"place": "§1", "choice": "a", "alternative": "b", "page": "1-method", "key": "mean", "unit": ""}
+    index["open_choices"] = [choice, choice | {"place": "§2"}]
+    index["exercises"] = [
+        {"id": name, "page": "1-method", "kind": "code", "solution_test": TEST, "stub_test": TEST} for name in exercises
+    ]
+    index["full"] = {"gpu": "1 x H100", "wall_clock": "1 h", "memory": "10 GB", "command": "papermill"}
+    (here.root / INDEX).write_text(yaml.safe_dump(index))
+    return here
+
+
+def test_a_complete_chapter_keeps_the_contract(complete) -> None:
+    assert contract.check(SLUG) == {}
+
+
+def edit(file: str, old: str, new: str) -> Callable[..., None]:
+    def change(book) -> None:
+        book.edit(book.root / file, old, new)
+
+    return change
+
+
+def index_row(table: str, **fields) -> Callable[..., None]:
+    """Change fields of the first row under `table` (None: drop the field)."""
+
+    def change(book) -> None:
+        index = yaml.safe_load((book.root / INDEX).read_text())
+        for name, value in fields.items():
+            index[table][0][name] = value
+            if value is None:
+                del index[table][0][name]
+        (book.root / INDEX).write_text(yaml.safe_dump(index))
+
+    return change
+
+
+def index_key(key: str, value) -> Callable[..., None]:
+    def change(book) -> None:
+        index = yaml.safe_load((book.root / INDEX).read_text())
+        (book.root / INDEX).write_text(yaml.safe_dump(index | {key: value}))
+
+    return change
+
+
+def remove(file: str) -> Callable[..., None]:
+    return lambda book: (book.root / file).unlink()
+
+
+def in_json(file: str, change_data: Callable[[dict], None]) -> Callable[..., None]:
+    def change(book) -> None:
+        data = json.loads((book.root / file).read_text())
+        change_data(data)
+        (book.root / file).write_text(json.dumps(data))
+
+    return change
+
+
+def figure(options: dict) -> Callable[..., None]:
+    """Give the last code cell of the executed page a figure with these options."""
+
+    def change(book) -> None:
+        data = json.loads(book.page("1-method").read_text())
+        cell = [c for c in data["cells"] if c["cell_type"] == "code"][-1]
+        cell["outputs"] = [{"output_type": "display_data", "metadata": {}, "data": {"image/png": "AA=="}}]
+        cell["metadata"]["mystnb"] = options
+        book.page("1-method").write_text(json.dumps(data))
+
+    return change
+
+
+def typed(section: str, text: str) -> Callable[..., None]:
+    return edit(METHOD, f"## {section}\n", f"## {section}\n\n{text}\n")
+
+
+BREAKS = [
+    ("pages_listed", edit("_toc.yml", "        sections:\n          - file: book/pages/demo-one/1-method\n", ""),
+     "list book/pages/demo-one/1-method"),
+    ("pages_listed", remove(OVERVIEW), "write 0-overview.md"),
+    ("pages_listed", edit("_toc.yml", "1-method", "1-methods"), "1-methods has no source"),
+    ("headers", edit(METHOD, "    format_name: myst\n", ""), "text_representation"),
+    ("section_order", edit(METHOD, "## Checks", "## Check"), "write the section '## Checks'"),
+    ("section_order", edit(METHOD, "## Exercises", "## Checks\n\n## Exercises"), "stands 2 times"),
+    ("section_order", lambda b: (typed("Checks", "## X")(b), edit(METHOD, "## Checks", "## T")(b),
+                                 edit(METHOD, "## Experiment", "## Checks")(b), edit(METHOD, "## T", "## Experiment")(b)),
+     "stands where '## Checks' belongs"),
+    ("parameters_first", edit(METHOD, ":tags: [parameters]", ":tags: [other]"), "tag `parameters`"),
+    ("parameters_first", edit(METHOD, "n: int = 1000", "n: int = 10 * 100"), "n: write a literal"),
+    ("parameters_first", edit(METHOD, "n: int = 1000", "n: tuple = (1, 2)"), "write a list"),
+    ("parameters_first", edit(METHOD, "n: int = 1000", "n = 1000"), "name: type = literal"),
+    ("parameters_first", edit(METHOD, "seed: int = 0  # seed of every random stream\n", ""), "add `seed`"),
+    ("parameters_first", edit(METHOD, "cfg = configure(", "m = n\ncfg = configure("), "second code cell"),
+    ("cost_line", edit(METHOD, "```{cost} demo-one/1-method\n```\n", ""), "{cost} demo-one/1-method under the title"),
+    ("cost_line", edit(METHOD, "```{cost} demo-one/1-method", "```{cost} demo-one/0-overview"), "names demo-one/0-overview"),
+    ("short_cells", edit(METHOD, "ours = sample_mean(x)", "ours = sample_mean(x)\n" + "x = x\n" * 25), "at most 25"),
+    ("figures", figure({"image": {"alt": "A line."}}), "figure: {caption"),
+    ("figures", figure({"figure": {"caption": "Found."}, "image": {"alt": "x.png"}}), "image: {alt"),
+    ("no_bare_decimals", typed("Experiment", "We reach 59.4 percent."), "types the number 59.4"),
+    ("no_bare_decimals", typed("Results vs paper", ":::{note}\nThe gap is -0.25.\n:::"), "types the number 0.25"),
+    ("claims_sound", edit(CLAIMS, "page: 1-method", "page: 7-none"), "does not exist"),
+    ("claims_sound", edit(CLAIMS, "id: mean-is-stationary", "id: mean-is-silent"), "judges it not"),
+    ("claims_sound", edit(CLAIMS, "key: mean\n", "key: maen\n"), "maen"),
+    ("claims_sound", edit(CLAIMS, "at_most: 1.0e-12", "at_moss: 1.0e-12"), "at_moss"),
+    ("profiles_sound", remove(f"chapters/{SLUG}/profiles/full.yaml"), "write profiles/full.yaml"),
+    ("profiles_sound", edit(f"chapters/{SLUG}/profiles/full.yaml", "n: ", "m: "), "m is no parameter"),
+    ("profiles_sound", edit(f"chapters/{SLUG}/profiles/full.yaml", "profile: full", "profile: reader"), "write `profile: full`"),
+    ("profiles_sound", index_key("main_page", "9-none"), "main_page"),
+    ("claims_enough", lambda b: (b.root / CLAIMS).write_text(yaml.safe_dump(yaml.safe_load((b.root / CLAIMS).read_text())[:7])),
+     "write 1 more"),
+    ("reader_results", in_json(RESULT, lambda d: d["runs"].pop()), "has 4"),
+    ("reader_results", remove(RESULT), "has 0"),
+    ("full_config", index_key("full", {"gpu": "1"}), "write `wall_clock`"),
+    ("benchmark", remove(BENCH), "make bench"),
+    ("benchmark", in_json(BENCH, lambda d: d.pop("slopes")), "write `slopes`"),
+    ("benchmark", in_json(BENCH, lambda d: d["rows"][0].pop("peer")), "lacks 'peer'"),
+    ("benchmark", remove(f"tests/benchmarks/{SLUG}/bench.py"), "write bench.py"),
+    ("index_resolves", index_key("index", []), "write rows"),
+    ("index_resolves", index_row("index", anchor="nowhere"), "no label 'nowhere'"),
+    ("index_resolves", index_row("index", symbol="paperbook.papers.demo_one.method.median"), "defines no median"),
+    ("index_resolves", index_row("index", symbol="nothing.at.all"), "has no 'nothing.at.all'"),
+    ("index_resolves", index_row("index", test=TEST + "_not"), "defines no test_mean"),
+    ("index_resolves", index_row("index", test="tests/none.py::test_x"), "no file tests/none.py"),
+    ("index_resolves", index_row("index", symbol=None), "write symbol"),
+    ("open_choices", index_key("open_choices", []), "write 2 more"),
+    ("open_choices", index_row("open_choices", key="effect"), "effect"),
+    ("open_choices", index_row("open_choices", alternative=None), "write alternative"),
+    ("exercises", index_key("exercises", []), "write 3 more"),
+    ("exercises", index_row("exercises", id="other"), "no {exercise} with the label other"),
+    ("exercises", index_row("exercises", stub_test=None), "write stub_test"),
+    ("exercises", index_row("exercises", solution_test="tests/none.py::test_x"), "no file"),
+    ("exercises", edit(METHOD, "{solution} demo-one-ex-0", "{note} demo-one-ex-0"), "no {solution}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "break_it", "message"), BREAKS, ids=[f"{rule}-{i}" for i, (rule, _, _) in enumerate(BREAKS)])
+def test_each_rule_can_fail_and_says_what_to_write(complete, rule: str, break_it, message: str) -> None:
+    break_it(complete)
+    messages = getattr(contract, rule)(SLUG)
+    assert any(message in text for text in messages), messages
+
+
+def test_every_rule_is_broken_once() -> None:
+    assert {rule for rule, _, _ in BREAKS} == {rule.__name__ for rule in contract.RULES}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See Theorem 5.7 and Eq. 3.2, Sections 4.1 and 4.2, Appendix F.1.", "We reach {paper}`59.4` and {glue:text}`gap:.2f`.",
+        "With $\\sigma = 0.5$ and `tau=0.5`.", "$$\nx = 0.5\n$$", "```python\nx = 0.5\n```", "Version 5.24.0 of the library.",
+        "10 seeds, 5 % and 1,000 rows.", "[a link](https://example.org/1.5)", "<!-- 0.5 -->", "```{math}\n0.5\n```",
+    ],
+)  # fmt: skip
+def test_what_is_no_bare_decimal(complete, text: str) -> None:
+    typed("Experiment", text)(complete)
+    assert contract.no_bare_decimals(SLUG) == []
+
+
+def test_headings_inside_code_do_not_count(complete) -> None:
+    typed("Experiment", "```python\n## Checks\n```")(complete)
+    assert contract.section_order(SLUG) == []
