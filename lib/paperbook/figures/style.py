@@ -43,11 +43,13 @@ def panels(columns: int = 1, rows: int = 1, width: float = 6.0, height: float = 
     """
     import matplotlib as mpl
     import matplotlib.pyplot as plt
+    from matplotlib.rcsetup import cycler
 
     if columns < 1 or rows < 1:
         raise ValueError(f"columns, rows: expected at least 1 of each, got {columns} and {rows}")
-    mpl.rcParams.update(_STYLE)
-    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=PALETTE)
+    settings: Any = mpl.rcParams  # its stub admits literal keys only
+    settings.update(_STYLE)
+    settings["axes.prop_cycle"] = cycler(color=PALETTE)
     return plt.subplots(rows, columns, figsize=(width, height * rows), **options)
 
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 from paperbook.papers.safe_residual import piecewise
-from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor
-from paperbook.papers.safe_residual.synthetic import cosine, weierstrass
+from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor, cell_measure
+from paperbook.papers.safe_residual.synthetic import cosine, residual_shape, weierstrass
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -233,3 +233,10 @@ def test_bad_input_of_the_formulas():
     curves = piecewise.piecewise_risks(20, 2, 1, cosine, 0.5, 2, np.random.default_rng(0))
     with pytest.raises(ValueError, match="delta"):
         curves.risk([-1.0])
+
+
+@pytest.mark.parametrize("n_bumps", [23, 45, 100])
+def test_one_cell_resolves_a_fine_shape(n_bumps):
+    shape = residual_shape("bumps", 1.0, 1, n_bumps=n_bumps, rng=np.random.default_rng(0))
+    # unit norm by construction; the kinks of the tents leave the panels an error of order (bumps/nodes)^2
+    assert cell_measure(shape, 1, 1, 1).norm2 == pytest.approx(1.0, abs=(n_bumps / 8192) ** 2)

@@ -226,16 +226,19 @@ class CellMeasure:
 
 
 def cell_measure(shape: Shape, n_cells: int, order: int, d: int) -> CellMeasure:
-    """Gauss-Legendre quadrature in every cell (up to 32 nodes an axis, at most 2^21 in all): exact risks, no test sample.
+    """Gauss-Legendre quadrature in every cell (panels of up to 32 nodes an axis, 2^21 in all): exact risks, no test sample.
 
     ValueError where even 4 nodes an axis are too many: use fewer cells or dimensions.
     """
-    nodes = min(32, int((MAX_NODES + 0.5) ** (1 / d) / n_cells))
-    if nodes < 4:
+    budget = int((MAX_NODES + 0.5) ** (1 / d)) // n_cells        # nodes an axis in each cell
+    if budget < 4:
         raise ValueError(f"d: expected (4 n_cells)**d <= {MAX_NODES} for the quadrature, got n_cells={n_cells}, d={d}")
+    nodes = min(32, budget)
+    # few cells and a fine shape: several panels a cell, 256 over the axis where the budget allows it
+    panels = max(1, min(-(-256 // n_cells), budget // nodes))
     x, weight = np.polynomial.legendre.leggauss(nodes)
-    axis = ((x + 1.0) / 2.0 + np.arange(n_cells)[:, None]).reshape(-1) / n_cells
-    axis_weight = np.tile(weight / 2.0 / n_cells, n_cells)
+    axis = ((x + 1.0) / 2.0 + np.arange(n_cells * panels)[:, None]).reshape(-1) / (n_cells * panels)
+    axis_weight = np.tile(weight / 2.0 / (n_cells * panels), n_cells * panels)
     grids = np.meshgrid(*([axis] * d), indexing="ij")
     points = np.stack([g.reshape(-1) for g in grids], axis=-1)
     mass: FloatArray = np.ones(())

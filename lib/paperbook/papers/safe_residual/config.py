@@ -1,0 +1,124 @@
+"""Parameters of the chapter's pages, one class a page; the page on classifiers has its own module (`config_classifiers`)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from paperbook.study.params import Config
+
+Radii = Annotated[list[Annotated[float, Field(ge=0.0)]], Field(min_length=2)]
+Sizes = Annotated[list[Annotated[int, Field(ge=16)]], Field(min_length=2)]
+
+
+def _increasing(values: list[float]) -> list[float]:
+    if any(later <= earlier for earlier, later in pairwise(values)):
+        raise ValueError("expected increasing values without repetition")
+    return values
+
+
+class TrustConfig(Config):
+    """Trust or learn (smoothness 1, one dimension): the problem, the radii, and how often data are simulated."""
+
+    n: int = Field(2000, ge=16, description="labelled rows")
+    n_grid: Sizes = Field([500, 2000, 8000], description="sizes for which the lower bound is drawn")
+    delta_grid: Radii = Field([0.003, 0.1, 1.0], description="radii ||f* - f_0||, increasing")
+    sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
+    smoothness_constant: float = Field(4.0, gt=0, description="Hölder constant L of the residual class")
+    val_fraction: float = Field(0.5, gt=0, lt=1, description="share of the rows kept for selection (rho)")
+    tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
+    reps: int = Field(300, ge=2, description="simulated data sets")
+
+    _sorted = field_validator("n_grid", "delta_grid")(_increasing)
+
+
+class CrossingConfig(Config):
+    """Where is delta_c: sizes, repetitions and the device that simulates."""
+
+    n_grid: Sizes = Field([512, 2048, 8192], description="total rows of each study, half of them train, increasing")
+    n_routes: int = Field(2000, ge=16, description="total rows at which the three routes are compared")
+    sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
+    smoothness_constant: float = Field(4.0, gt=0, description="Hölder constant L of the residual class")
+    reps: int = Field(60, ge=2, description="simulated data sets for each size and class")
+    draws: int = Field(200, ge=2, description="bootstrap resamples behind each interval")
+    device: str = Field("numpy", description="numpy, or a torch device: auto, cpu, cuda, cuda:<i>")
+    batch_rows: int = Field(2**19, ge=1, description="rows simulated at a time; sets the peak memory")
+
+    _sorted = field_validator("n_grid")(_increasing)
+
+
+class SafetyConfig(Config):
+    """The price of safety: the problem, the grid of radii, the margins and the splits that are swept."""
+
+    n: int = Field(2000, ge=16, description="labelled rows")
+    delta_grid: Radii = Field([0.0, 0.1, 0.4], description="radii ||f* - f_0||, increasing")
+    sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
+    val_fraction: float = Field(0.5, gt=0, lt=1, description="share of the rows kept for selection (rho)")
+    tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
+    tau_grid: Radii = Field([0.0, 1.0, 2.0], description="margins to compare, increasing")
+    rho_grid: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=2)] = Field(
+        [0.2, 0.5], description="split fractions to compare, increasing"
+    )
+    sup_bound: float = Field(1.0, gt=0, description="B: bound on the size of residual and estimate, fixed beforehand")
+    eta: float = Field(0.05, gt=0, lt=1, description="probability with which the oracle inequality may fail")
+    reps: int = Field(300, ge=2, description="simulated data sets")
+    cost_draws: int = Field(4000, ge=100, description="simulated validation sets for the selection cost")
+
+    _sorted = field_validator("delta_grid", "tau_grid", "rho_grid")(_increasing)
+
+
+class OverviewConfig(Config):
+    """The chapter in one figure: one simulated problem and the radii at which it is looked at."""
+
+    n: int = Field(2000, ge=16, description="labelled rows")
+    delta_grid: Radii = Field([0.0, 0.03, 0.1, 0.4], description="radii ||f* - f_0||, increasing")
+    sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
+    val_fraction: float = Field(0.5, gt=0, lt=1, description="share of the rows kept for selection (rho)")
+    tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
+    reps: int = Field(400, ge=2, description="simulated data sets")
+
+    _sorted = field_validator("delta_grid")(_increasing)
+
+
+class EstimatorConfig(Config):
+    """The estimator and the simulated tables: sizes, radii and dimensions of the cells, draws behind each."""
+
+    n_grid: Annotated[list[Annotated[int, Field(ge=16)]], Field(min_length=1)] = Field(
+        [100, 400], description="labelled rows, increasing"
+    )
+    delta_grid: Radii = Field([0.0, 0.1, 0.3, 1.0], description="radii ||f* - f_0||, increasing")
+    dim_grid: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = Field(
+        [1, 10], description="dimensions of the inputs, one table each"
+    )
+    sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
+    val_fraction: float = Field(0.3, gt=0, lt=1, description="share of the rows kept for selection (rho)")
+    tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
+    selection: Literal["holdout", "path"] = Field("holdout", description="what chooses the penalty of the learner")
+    reps: int = Field(4, ge=2, description="simulated data sets behind each cell of a table")
+
+    _sorted = field_validator("n_grid", "delta_grid", "dim_grid")(_increasing)
+
+
+class TablesConfig(Config):
+    """Diamonds: how many labelled stones, how many splits, and how the correction is selected."""
+
+    n_grid: Annotated[list[Annotated[int, Field(ge=10)]], Field(min_length=1)] = Field(
+        [20, 50, 150], description="labelled stones, increasing; 50 must be among them"
+    )
+    n_box: int = Field(3000, ge=50, description="stones the black box is trained on")
+    n_test: int = Field(6000, ge=100, description="test stones")
+    splits: int = Field(2, ge=1, description="random splits of the table averaged in one run")
+    val_fraction: float = Field(0.3, gt=0, lt=1, description="share of the labelled stones kept for selection (rho)")
+    tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
+    selection: Literal["holdout", "path"] = Field("holdout", description="what chooses the penalty of the learner")
+
+    _sorted = field_validator("n_grid")(_increasing)
+
+    @field_validator("n_grid")
+    @classmethod
+    def _has_fifty(cls, values: list[int]) -> list[int]:
+        if 50 not in values:
+            raise ValueError("expected 50 among the sizes, at which three claims are judged")
+        return values
