@@ -12,20 +12,18 @@ FOLDER = Path(__file__).parent / "safe-residual"
 
 
 def check(result):
-    assert {"chapter", "quick", "against_peers", "kernel_cost", "piecewise_cost", "penalty_grid", "provenance"} == result.keys()
-    for row in result["against_peers"]:
-        assert {"n", "repeats", "mse_black_box", "methods"} == row.keys() and "ours" in row["methods"]
-        for method in row["methods"].values():
-            assert {"seconds", "mse", "peak_mb", "time_ratio", "mse_ratio"} == method.keys()
-            assert method["seconds"] > 0 and method["mse"] > 0
-        assert row["methods"]["ours"]["time_ratio"] == row["methods"]["ours"]["mse_ratio"] == 1.0
-    for key, theory in (("kernel_cost", 3.0), ("piecewise_cost", 1.0)):
-        cost = result[key]
-        assert cost["theory"] == theory and len(cost["n"]) == len(cost["seconds"]) and math.isfinite(cost["slope"])
-    grid = result["penalty_grid"]
-    assert grid["largest_difference"] < 1e-8  # two solvers of the same system, condition number below n/1e-3 = 1e6
-    assert grid["ratio"] == pytest.approx(grid["seconds_refits"] / grid["seconds_eigendecomposition"])
-    assert {"date", "commit", "dirty", "threads", "versions", "hardware", "wall_seconds"} == result["provenance"].keys()
+    assert {"quick", "rows", "slopes", "details", "provenance"} == result.keys()
+    for row in result["rows"]:
+        assert {"case", "ours", "peer", "unit", "ratio", "note"} == row.keys() and row["ours"] > 0
+        assert row["ratio"] == (None if row["peer"] is None else pytest.approx(row["ours"] / row["peer"]))
+    for slope in result["slopes"]:
+        assert math.isfinite(slope["measured"]) and slope["theory"] in (1, 3)
+    for size in result["details"]["against_peers"]:
+        assert {"ours", "lightgbm", "xgboost"} == size["methods"].keys()
+        assert all(method["mse"] > 0 for method in size["methods"].values())
+    # two solvers of the same system, condition number below n/1e-3 = 1e6
+    assert result["details"]["penalty_grid"]["largest_difference"] < 1e-8
+    assert {"date", "commit", "dirty", "threads", "versions", "hardware", "lock_hash"} <= result["provenance"].keys()
 
 
 def test_the_script_runs(tmp_path):
@@ -36,8 +34,16 @@ def test_the_script_runs(tmp_path):
     assert result["quick"] and [p.name for p in out.parent.iterdir()] == ["benchmarks.json"]
 
 
+def test_memory_is_measured_in_a_process_of_its_own():
+    command = [sys.executable, str(FOLDER / "bench.py"), "--memory", "ours", "--n", "60", "--n-test", "100"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("this system does not tell the peak memory of a process (no /proc/self/clear_refs)")
+    assert float(told) >= 0
+
+
 def test_the_committed_table_is_a_full_run():
     result = json.loads((FOLDER / "benchmarks.json").read_text())
     check(result)
-    assert not result["quick"] and [row["n"] for row in result["against_peers"]] == [50, 500, 5000]
-    assert all(row["repeats"] >= 5 for row in result["against_peers"])
+    assert not result["quick"] and [size["n"] for size in result["details"]["against_peers"]] == [50, 500, 5000]
+    assert all(size["repeats"] >= 5 for size in result["details"]["against_peers"])

@@ -6,6 +6,7 @@ papermill picks a handler by the prefix of the path as typed, so the entry point
 
 from __future__ import annotations
 
+import os
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,7 @@ class ChapterHandler:
         return getattr(self._local, name)
 
     def read(self, path: str) -> str:
-        """The notebook at `path` as JSON text.
+        """The notebook at `path` as JSON text; its kernel gets one thread unless OMP_NUM_THREADS and the like are set.
 
         Raises:
             FileNotFoundError: no such source.
@@ -41,6 +42,10 @@ class ChapterHandler:
         """
         if not path.endswith(".md"):
             return str(self._local.read(path))
+        # The kernel, started later, inherits this. Small kernels of BLAS, OpenMP and LightGBM threads fight over the
+        # cores (a page took twenty times as long); who wants more threads sets the variables himself.
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
         import nbformat
 
         from paperbook.press.toc import read_source

