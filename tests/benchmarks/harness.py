@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from paperbook.study.results import surroundings, write_json
 
 

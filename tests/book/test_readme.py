@@ -1,5 +1,6 @@
 """What the README promises works as written."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def test_papermill_lines_name_files_and_parameters_that_exist(line):
     words = line.split()
     page = ROOT / words[1]
     text = page.read_text(encoding="utf-8")
-    for flag, value in zip(words, words[1:], strict=False):
+    for flag, value in itertools.pairwise(words):
         if flag == "-f":
             assert (ROOT / value).is_file()
         if flag == "-p":

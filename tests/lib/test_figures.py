@@ -8,6 +8,7 @@ import pytest
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+
 from paperbook.figures.style import MARKERS, PALETTE, band, direct_labels, panels
 
 

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+
 from paperbook.data.digits import load_digits, shift_images
 from paperbook.papers.safe_residual import studies
 from paperbook.papers.safe_residual.estimators import (
@@ -11,8 +14,6 @@ from paperbook.papers.safe_residual.estimators import (
     ScratchRegressor,
     WeightedCombiner,
 )
-from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import Ridge
 
 OWN = [SafeResidualRegressor, ResidualRegressor, ScratchRegressor, ConcatRegressor, WeightedCombiner]
 RNG = np.random.default_rng(0)

@@ -2,13 +2,6 @@
 
 import numpy as np
 import pytest
-from paperbook.papers.safe_residual.classifier import (
-    ResidualClassifier,
-    SafeResidualClassifier,
-    ScratchClassifier,
-    fit_linear_head,
-    log_losses,
-)
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -18,6 +11,14 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+
+from paperbook.papers.safe_residual.classifier import (
+    ResidualClassifier,
+    SafeResidualClassifier,
+    ScratchClassifier,
+    fit_linear_head,
+    log_losses,
+)
 
 OWN = [SafeResidualClassifier, ResidualClassifier, ScratchClassifier]
 
@@ -43,6 +44,7 @@ def test_log_loss_by_hand():
 
 def test_the_head_equals_gradient_descent_in_torch():
     import torch
+
     from paperbook.papers.safe_residual.heads import HeadData, ZeroInitHead, train_head
 
     X, y = draw()

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+
 from paperbook.papers.safe_residual import crossing, piecewise, rates
 from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor, RiskCurves
 from paperbook.papers.safe_residual.synthetic import cosine

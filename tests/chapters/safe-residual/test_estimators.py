@@ -2,6 +2,15 @@
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.dummy import DummyRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
 from paperbook.papers.safe_residual.estimators import (
     WEIGHTS,
     ConcatRegressor,
@@ -15,14 +24,6 @@ from paperbook.papers.safe_residual.estimators import (
 from paperbook.papers.safe_residual.kernel import KernelResidual
 from paperbook.papers.safe_residual.rivals import LightGBMInitScore, StackingRival, XGBoostBaseMargin
 from paperbook.papers.safe_residual.validation import holdout_split, stratified_split
-from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.dummy import DummyRegressor
-from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import check_estimator
 
 OWN = [SafeResidualRegressor, ResidualRegressor, ScratchRegressor, ConcatRegressor, WeightedCombiner]
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+
 from paperbook.papers.safe_residual import rates
 from paperbook.papers.safe_residual.crossing import safe_curve
 from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor
-from scipy.optimize import minimize_scalar
 
 # the folder's name has a hyphen and is no package: the helper is loaded from its file
 _spec = importlib.util.spec_from_file_location("chapter_exercises", Path(__file__).parents[1] / "exercises.py")

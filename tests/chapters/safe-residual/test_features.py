@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from paperbook.papers.safe_residual import backbones, features
 from paperbook.papers.safe_residual.backbones import clip_pixels, load_backbone
 from paperbook.papers.safe_residual.features import FeatureSpec, cache_features, fetch_command, load_cached, locate

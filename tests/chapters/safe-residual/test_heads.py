@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+
 from paperbook.papers.safe_residual.heads import HeadData, ZeroInitHead, gd_path_closed_form, train_head
 
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from paperbook.papers.safe_residual import kernel as module
-from paperbook.papers.safe_residual.kernel import KERNELS, KernelResidual, median_gamma
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import Matern
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+
+from paperbook.papers.safe_residual import kernel as module
+from paperbook.papers.safe_residual.kernel import KERNELS, KernelResidual, median_gamma
 
 ALPHAS = [1e-3, 0.1, 1.0, 10.0]
 SOLVE = 1e-9  # condition number of K + 1e-3 I is below 1e5, times epsilon 2e-16, times a generous 40

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+
 from paperbook.papers.safe_residual import least_favourable as lf
 from paperbook.papers.safe_residual import rates
 from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor

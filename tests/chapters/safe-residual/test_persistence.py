@@ -4,6 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression, Ridge
+
 from paperbook.papers.safe_residual import persistence
 from paperbook.papers.safe_residual.classifier import ResidualClassifier, SafeResidualClassifier, ScratchClassifier
 from paperbook.papers.safe_residual.estimators import (
@@ -16,8 +19,6 @@ from paperbook.papers.safe_residual.estimators import (
 from paperbook.papers.safe_residual.kernel import KernelResidual
 from paperbook.papers.safe_residual.persistence import load, save
 from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor
-from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression, Ridge
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(80, 2))

@@ -5,12 +5,13 @@ import math
 
 import numpy as np
 import pytest
-from paperbook.papers.safe_residual import piecewise
-from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor, cell_measure
-from paperbook.papers.safe_residual.synthetic import cosine, residual_shape, weierstrass
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from paperbook.papers.safe_residual import piecewise
+from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor, cell_measure
+from paperbook.papers.safe_residual.synthetic import cosine, residual_shape, weierstrass
 
 
 @parametrize_with_checks([PiecewisePolynomialRegressor(), PiecewisePolynomialRegressor(order=2, n_cells=3)])

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from paperbook.papers.safe_residual import rates
 from scipy import integrate, stats
+
+from paperbook.papers.safe_residual import rates
 
 CLASS = {"sigma": 0.5, "L": 4.0, "beta": 1.0, "d": 1}
 

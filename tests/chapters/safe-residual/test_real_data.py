@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from paperbook.data.diamonds import COLUMNS, load_diamonds
 from paperbook.data.digits import load_digits, shift_images
 from paperbook.papers.safe_residual.studies import diamonds_study, digits_study, synthetic_study

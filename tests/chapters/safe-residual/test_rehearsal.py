@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+
 from paperbook.papers.safe_residual import backbones, zero_shot
 from paperbook.papers.safe_residual.config_classifiers import ClassifierConfig
 from paperbook.papers.safe_residual.features import Cached

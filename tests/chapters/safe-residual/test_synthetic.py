@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from paperbook.papers.safe_residual import rates, synthetic
 from scipy import integrate
+
+from paperbook.papers.safe_residual import rates, synthetic
 
 MIDPOINTS = (np.arange(2**14) + 0.5) / 2**14
 

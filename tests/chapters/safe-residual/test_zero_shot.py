@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from paperbook.papers.safe_residual.config_classifiers import ClassifierConfig
 from paperbook.papers.safe_residual.zero_shot import METHODS, classifiers_run, few_label_study, losses, stratified_order
 from paperbook.study.params import ParameterError, configure

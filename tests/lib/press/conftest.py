@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from paperbook.study import paths
 
 SLUG = "demo-one"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import yaml
+
 from paperbook.press import contract
 
 SLUG = "demo-one"

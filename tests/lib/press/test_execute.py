@@ -12,6 +12,7 @@ import time
 import nbformat
 import psutil
 import pytest
+
 from paperbook.press import execute
 
 

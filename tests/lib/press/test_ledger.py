@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from paperbook.press import ledger, toc
 from paperbook.study import closure
 

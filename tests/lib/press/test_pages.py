@@ -8,9 +8,10 @@ import io
 import nbformat.v4 as v4
 import numpy as np
 import pytest
+from PIL import Image
+
 from paperbook.press import pages
 from paperbook.study import paths
-from PIL import Image
 
 
 def _notebook(*outputs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from paperbook.press.papermill_io import chapter_handler
 from paperbook.press.toc import read_source
 

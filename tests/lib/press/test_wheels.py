@@ -7,6 +7,7 @@ import hashlib
 import zipfile
 
 import pytest
+
 from paperbook.data import wheels
 
 NAME = "paperbook-fake-data"

@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+
 from paperbook.study import paths
 
 CLAIMS = """

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from paperbook.study import results
 from paperbook.study.claims import ClaimError, Criterion, load_claims
 from paperbook.study.params import Config

@@ -3,6 +3,7 @@
 import importlib
 
 import pytest
+
 from paperbook.study import closure as c
 
 

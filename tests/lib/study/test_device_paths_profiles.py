@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from paperbook.study import paths
 from paperbook.study.device import pick_device, pick_dtype
 from paperbook.study.profiles import list_profiles, load_profile

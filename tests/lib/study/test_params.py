@@ -3,8 +3,9 @@
 import types
 
 import pytest
-from paperbook.study.params import Config, ParameterError, config_hash, configure, nearest
 from pydantic import Field
+
+from paperbook.study.params import Config, ParameterError, config_hash, configure, nearest
 
 
 class Page(Config):

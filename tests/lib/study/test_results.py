@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from paperbook.study import results
 from paperbook.study.params import Config
 from paperbook.study.results import ResultError, Run, join, load_results, read_json, write_json

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+
 from paperbook.study.seeds import paired_seeds, rng, seed_everything, torch_generator
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from paperbook.study.statistics import Estimate, bootstrap_interval, mean_band, mean_interval, paired_difference
 
 
