@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import sys
 import types
 
@@ -23,12 +24,23 @@ def pytest_configure(config):
 
 
 def _check_shapes():
-    """Check every annotated function of the package at call time; an int counts as a float, as in the type system."""
+    """Check every function that says a shape, at call time; an int counts as a float, as in the type system.
+
+    Functions without a jaxtyping annotation are left to mypy: their own checks accept more than their annotation says
+    (a list for an array), and must, to answer bad input in their own words.
+    """
     from beartype import BeartypeConf, beartype
     from jaxtyping import install_import_hook
 
+    checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
+    shaped = re.compile(r"\b(Float|Int|Integer|Bool|UInt8|Num|Real|Shaped)\[")
     module = types.ModuleType("paperbook_typechecker")
-    module.check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+
+    def check(function):
+        annotations = getattr(function, "__annotations__", {})
+        return checked(function) if any(shaped.search(str(a)) for a in annotations.values()) else function
+
+    module.check = check
     sys.modules[module.__name__] = module
     install_import_hook("paperbook", f"{module.__name__}.check")
 

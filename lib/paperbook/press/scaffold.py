@@ -229,6 +229,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from paperbook.papers.@MODULE@.method import sample_mean
 
 
