@@ -69,6 +69,8 @@ def execute_(
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has asked to go on when the terminal closes
+        signal.signal(signal.SIGHUP, interrupt)
     try:
         with _plainly():
             outcomes = execute.execute(names, force=force, jobs=jobs, timeout=timeout, say=typer.echo)
@@ -105,20 +107,21 @@ def results(
     page: Annotated[str | None, typer.Option(help="only this page")] = None,
     profile: Annotated[str | None, typer.Option(help="only this profile")] = None,
     allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="accept runs of a changed tree or several commits")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="accept that committed seeds are missing now")] = False,
 ) -> None:
-    """Join the finished seeds under runs/ into the results that pages read."""
+    """Join the finished seeds under runs/ into the results that pages read; committed seeds are not lost silently."""
     from paperbook.study import paths
     from paperbook.study import results as study_results
 
     with _plainly():
-        for path in study_results.join(slug, page, profile, allow_dirty):
+        for path in study_results.join(slug, page, profile, allow_dirty, replace):
             count = len(study_results.read_json(path)["runs"])
             typer.echo(f"{paths.relative(path)}: {count} {'seed' if count == 1 else 'seeds'}")
 
 
 @app.command()
 def new(slug: Annotated[str, typer.Argument(metavar="SLUG", help="lower-case letters, digits, hyphens")]) -> None:
-    """Scaffold a chapter that builds and passes; the contract linter then says what to write."""
+    """Scaffold a chapter that builds; the contract linter fails until it is written, and says what to write."""
     from paperbook.press import scaffold
     from paperbook.study import paths
 

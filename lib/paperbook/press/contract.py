@@ -17,7 +17,7 @@ from paperbook.press.sphinx_ext import anchor_ids
 from paperbook.study import paths
 from paperbook.study.claims import ClaimError, load_claims
 from paperbook.study.profiles import load_profile
-from paperbook.study.results import ResultError, load_results
+from paperbook.study.results import ResultError, expected_parameters, load_results
 
 Rule = Callable[[str], list[str]]
 
@@ -57,13 +57,15 @@ def pages_listed(slug: str) -> list[str]:
 
 
 def headers(slug: str) -> list[str]:
-    """Every source has the header that makes it a notebook; without it no cell would run."""
+    """Every source has the header that makes it a notebook, without which no cell would run, and its cells are Python."""
     messages = []
     for page, path in toc.sources(slug).items():
         try:
-            toc.read_source(path)
+            nb = toc.read_source(path)
         except ValueError as error:
             messages.append(f"{slug}/{page}: {error}")
+        else:
+            messages += [f"{slug}/{page}: {problem}; write Python" for problem in stamp.syntax_problems(nb)]
     return messages
 
 
@@ -98,7 +100,9 @@ def _parameter_problems(cells: list[Any]) -> list[str]:
         return ["give the first code cell the tag `parameters`"]
     problems = []
     names = set()
-    for node in ast.parse(first.source).body:
+    if _statements(first.source) is None:
+        problems.append("parameters cell: write nothing but `name: type = literal  # help`")
+    for node in _statements(first.source) or []:
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None):
             problems.append(f"parameters cell, line {node.lineno}: write `name: type = literal  # help`")
             continue
@@ -111,8 +115,7 @@ def _parameter_problems(cells: list[Any]) -> list[str]:
             if isinstance(value, tuple):
                 problems.append(f"parameters cell: {node.target.id}: write a list (YAML has no tuples)")
     problems += [f"parameters cell: add `{name}`" for name in ("profile", "seed") if name not in names]
-    second = ast.parse(cells[1].source).body if len(cells) > 1 else []
-    for node in second:
+    for node in (_statements(cells[1].source) if len(cells) > 1 else None) or []:
         if isinstance(node, ast.Import | ast.ImportFrom):
             continue
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) == "configure":
@@ -120,6 +123,14 @@ def _parameter_problems(cells: list[Any]) -> list[str]:
         break
     problems.append("write `cfg = configure(Config)` in the second code cell, with nothing but imports before it")
     return problems
+
+
+def _statements(source: str) -> list[ast.stmt] | None:
+    """The statements of a cell; None where it holds more than Python, such as a magic."""
+    try:
+        return ast.parse(source).body
+    except SyntaxError:
+        return None
 
 
 def _called(call: ast.Call) -> str:
@@ -221,7 +232,9 @@ def profiles_sound(slug: str) -> list[str]:
     if page not in toc.sources(slug):
         return [f"{slug}/index.yaml: main_page: name the page of the main experiment, got {page!r}"]
     known = _parameters(slug, page)
-    messages = []
+    messages: list[str] = []
+    if known is None:
+        return messages
     for profile in ("reader", "full"):
         try:
             values = load_profile(slug, page, profile)
@@ -234,11 +247,57 @@ def profiles_sound(slug: str) -> list[str]:
     return messages
 
 
-def _parameters(slug: str, page: str) -> set[str]:
-    nb = toc.read_source(toc.sources(slug)[page])
+def results_as_profiled(slug: str) -> list[str]:
+    """Every run of a committed result was given what the page's parameters cell and the profile say, nothing else."""
+    messages = []
+    for path in sorted((paths.chapter(slug) / "results").glob("*.json")):
+        page, _, profile = path.stem.rpartition(".")
+        name = f"{slug}/results/{path.name}"
+        if page not in toc.sources(slug):
+            messages.append(f"{name}: belongs to no page; name it <page>.<profile>.json, or remove it")
+            continue
+        try:
+            expected = expected_parameters(slug, page, profile)
+            results = load_results(slug, page, profile)
+        except SyntaxError:
+            continue  # `headers` reports it
+        except (FileNotFoundError, ValueError) as error:
+            messages.append(f"{name}: {error}")
+            continue
+        seeds: dict[str, list[str]] = {}  # what differs -> where; usually all seeds of a file differ in the same way
+        for run in results.provenance if results else ():
+            problem = "; ".join(_different_parameters(run.get("parameters"), expected))
+            seeds.setdefault(problem, []).append(str(run["seed"]))
+        messages += [
+            f"{name}: seed {', '.join(where)}: {problem}; run `papermill` with the profile anew and join"
+            for problem, where in seeds.items()
+            if problem
+        ]
+    return messages
+
+
+def _different_parameters(given: Any, expected: dict[str, Any]) -> list[str]:
+    if not isinstance(given, dict):
+        return ["its provenance names no parameters"]
+    found = []
+    for name in sorted(given.keys() | expected.keys()):
+        if name not in given:
+            found.append(f"{name} is missing, the profile says {expected[name]!r}")
+        elif name not in expected:
+            found.append(f"{name} was {given[name]!r}, the page has no such parameter")
+        elif given[name] != expected[name]:
+            found.append(f"{name} was {given[name]!r}, the profile says {expected[name]!r}")
+    return found
+
+
+def _parameters(slug: str, page: str) -> set[str] | None:
+    """Names in the page's parameters cell; None where the page cannot be read, which `headers` reports."""
+    nb = dict(_notebooks(slug)).get(page)
+    if nb is None:
+        return None
     cell = next((c for c in nb.cells if "parameters" in c.metadata.get("tags", [])), None)
-    tree = ast.parse(cell.source) if cell else ast.Module([], [])
-    return {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    body = (_statements(cell.source) if cell else None) or []
+    return {node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
 
 
 # --- content -----------------------------------------------------------------------------------------------------
@@ -310,12 +369,18 @@ def index_resolves(slug: str) -> list[str]:
 
 
 def open_choices(slug: str) -> list[str]:
-    """At least two choices the paper leaves open, each with the measured effect of the alternative."""
+    """At least two choices the paper leaves open, and no fewer than the code marks, each with a measured effect."""
     rows = toc.index(slug).get("open_choices") or []
     messages = []
     if len(rows) < CHOICES:
         more = f"write {CHOICES - len(rows)} more (has {len(rows)}, at least {CHOICES})"
         messages.append(f"{slug}/index.yaml: open_choices: {more}")
+    marked = _open_comments(slug)
+    if len(rows) < len(marked):
+        messages.append(
+            f"{slug}/index.yaml: open_choices: the code marks {len(marked)} choices and {len(rows)} are listed; write a row for "
+            f"each of {', '.join(marked)}"
+        )
     for row in rows:
         missing = [key for key in ("place", "choice", "alternative", "page", "key") if not row.get(key)]
         where = f"{slug}/index.yaml: open_choices: {row.get('place', row)}"
@@ -325,6 +390,17 @@ def open_choices(slug: str) -> list[str]:
             found = _result_problems(slug, row["place"], row["page"], row["key"], row.get("profile", "reader"), None)
             messages += [f"{where}: {text}" for text in found]
     return messages
+
+
+def _open_comments(slug: str) -> list[str]:
+    """``module.py:line`` of each comment ``# OPEN(paper ...)`` in the chapter's part of the library."""
+    folder = paths.root() / "lib" / "paperbook" / "papers" / slug.replace("-", "_")
+    return [
+        f"{path.relative_to(folder).as_posix()}:{number}"
+        for path in sorted(folder.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if re.search(r"#\s*OPEN\(paper\b", line)
+    ]
 
 
 def exercises(slug: str) -> list[str]:
@@ -356,7 +432,7 @@ def exercises(slug: str) -> list[str]:
 
 STRUCTURE: tuple[Rule, ...] = (
     pages_listed, headers, section_order, parameters_first, cost_line, short_cells, figures, no_bare_decimals, claims_sound,
-    profiles_sound,
+    profiles_sound, results_as_profiled,
 )  # fmt: skip
 CONTENT: tuple[Rule, ...] = (
     claims_enough, reader_results, full_config, benchmark, index_resolves, open_choices, exercises,
@@ -426,13 +502,15 @@ def _texts(slug: str) -> list[tuple[str, str]]:
 
 
 def _notebooks(slug: str) -> list[tuple[str, Any]]:
-    """(page, notebook) of the sources that can be read; `headers` reports the others."""
+    """(page, notebook) of the sources that can be read and parsed; `headers` reports the others."""
     found = []
     for page, path in toc.sources(slug).items():
         try:
-            found.append((page, toc.read_source(path)))
+            nb = toc.read_source(path)
         except ValueError:
             continue
+        if not any(stamp.syntax_problems(nb)):
+            found.append((page, nb))
     return found
 
 

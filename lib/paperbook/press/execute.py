@@ -26,6 +26,7 @@ from typing import Any
 from paperbook.press import pages, stamp, toc
 from paperbook.study import paths
 
+_FOLDER = "paperbook-execute-"
 CELL_TIMEOUT = 300  # seconds; the same limit as in the notebook regression
 
 
@@ -106,11 +107,11 @@ def execute(
     if not wanted:
         return outcomes
     with (
-        tempfile.TemporaryDirectory(prefix="paperbook-execute-") as folder,
+        _scratch_folder() as folder,
         _Progress(len(wanted), say) as progress,
         ThreadPoolExecutor(max_workers=jobs) as pool,
     ):
-        waiting: set[Future[Outcome]] = {pool.submit(press.page, *pair, Path(folder), progress) for pair in wanted}
+        waiting: set[Future[Outcome]] = {pool.submit(press.page, *pair, folder, progress) for pair in wanted}
         try:
             while waiting:
                 finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -182,7 +183,10 @@ class _Press:
         claims, files = _recorded(record)
         expected["files"] = files
         nb.metadata[stamp.KEY] = {"stamp": expected, "claims": claims}
-        unchanged = stamp.stored_metadata(target).get("stamp") == expected
+        before = stamp.stored_metadata(target).get("stamp") or {}
+        unchanged = {part: value for part, value in before.items() if part != "outputs"} == expected
+        # of the text as it is written, which is what `status` will read
+        nb.metadata[stamp.KEY]["stamp"]["outputs"] = stamp.outputs_hash(json.loads(pages.dumps(nb)))
         outcome.changed = pages.write_text(target, pages.dumps(nb))
         with self.lock:
             _remember_cost(outcome.name, report, unchanged)
@@ -269,12 +273,40 @@ def _drop_costs_of_removed_pages() -> None:
             del known[name]
 
 
+@contextlib.contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A temporary folder that names the process it belongs to; ``kill -9`` leaves it to the next call."""
+    with tempfile.TemporaryDirectory(prefix=_FOLDER, ignore_cleanup_errors=True) as name:
+        (Path(name) / "pid").write_text(str(os.getpid()), encoding="utf-8")
+        yield Path(name)
+
+
 def _drop_leftovers() -> None:
-    """Half-written files of a killed earlier call; younger ones may belong to a call that runs beside this one."""
+    """Half-written files and temporary folders of killed earlier calls, never of one that runs beside this one."""
     for path in (paths.root() / "book" / "pages").glob("**/.*.ipynb.*"):
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > 600:
+            if _is_old(path):
                 path.unlink()
+    for folder in Path(tempfile.gettempdir()).glob(_FOLDER + "*"):
+        with contextlib.suppress(OSError):  # another user's, or gone meanwhile
+            if folder.is_dir() and folder.stat().st_uid == os.getuid() and _is_left(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether the process that made `folder` is gone; one that says nothing is left once it is old."""
+    try:
+        pid = int((folder / "pid").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return _is_old(folder)
+    import psutil
+
+    return not psutil.pid_exists(pid)
+
+
+def _is_old(path: Path) -> bool:
+    """Untouched for ten minutes: longer than any call needs between making a file and naming it."""
+    return time.time() - path.stat().st_mtime > 600
 
 
 def _end(process: subprocess.Popen[str]) -> None:

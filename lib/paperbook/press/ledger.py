@@ -43,7 +43,7 @@ class Row:
         mean, low, high, n = (self.ours[key] for key in ("mean", "low", "high", "n"))
         if low is None or high is None or (low == high == mean):
             return digits(mean)
-        return f"{digits(mean)} [{digits(low)}, {digits(high)}]" + (f", n = {n}" if n and n > 1 else "")
+        return f"{digits(mean)} [{digits(low)}, {digits(high)}]" + (f", {n} seeds" if n and n > 1 else "")
 
 
 def digits(value: Any) -> str:

@@ -19,6 +19,8 @@ from paperbook.study import paths
 from paperbook.study.results import write_atomic
 
 FIGURE_LIMIT = 25_000  # bytes of a PNG: 95 pages of six figures stay below 15 MB
+TEXT_LIMIT = 20_000  # bytes of text that one cell may show: some 200 full lines, more than anybody reads
+MARKUP_LIMIT = 100_000  # bytes of HTML tables, SVG and the like in one cell
 
 # Text on stderr that tells a reader nothing: it comes and goes with the machine.
 _NOISE = re.compile(
@@ -37,7 +39,7 @@ def normalise(nb: Any, slug: str, page: str) -> None:
     """Bring an executed notebook into its published form, in place.
 
     Raises:
-        PageError: a figure above the limit, a machine path, or an object's address in an output.
+        PageError: a figure or the text of a cell above its limit, a machine path, or an object's address in an output.
     """
     for position, cell in enumerate(nb.cells):
         cell.id = cell_id(slug, page, position)
@@ -49,6 +51,8 @@ def normalise(nb: Any, slug: str, page: str) -> None:
         cell.outputs = _merged([output for output in cell.outputs if not _is_noise(output)])
         for output in cell.outputs:
             _strip(output)
+        _refuse_bulk(cell.outputs, position)  # first: what follows looks through every character
+        for output in cell.outputs:
             _quantise_figures(output, position)
             _refuse(output, position)
     nb.metadata = _kept_metadata(nb.metadata)
@@ -160,6 +164,31 @@ def machine_paths() -> list[str]:
     """Beginnings of paths that mean something on this machine only."""
     found = {str(paths.root()), str(Path.home()), sys.prefix, sys.base_prefix, tempfile.gettempdir()}
     return sorted((p.rstrip("/") + "/" for p in found if len(p) > 1), key=len, reverse=True)
+
+
+def _refuse_bulk(outputs: list[Any], position: int) -> None:
+    """Text and markup of one cell, all its outputs together, stay below their limits; PNGs have a limit of their own."""
+    text = markup = 0
+    for output in outputs:
+        text += sum(_size(output.get(key, "")) for key in ("text", "ename", "evalue", "traceback"))
+        for mime, value in output.get("data", {}).items():
+            if mime.endswith("text/html") or ("image/" in mime and not mime.endswith("image/png")):
+                markup += _size(value)
+            elif not mime.endswith("image/png"):
+                text += _size(value)
+    for what, size, limit, advice in (
+        ("text", text, TEXT_LIMIT, "print a summary, or the first rows"),
+        ("HTML or SVG", markup, MARKUP_LIMIT, "show fewer rows"),
+    ):
+        if size > limit:
+            raise PageError(
+                f"cell {position}: its outputs hold {size / 1000:.1f} kB of {what}, at most {limit // 1000} kB; {advice}"
+            )
+
+
+def _size(value: Any) -> int:
+    """Bytes of a text, or of anything else as JSON."""
+    return len((value if isinstance(value, str) else json.dumps(value)).encode("utf-8", errors="replace"))
 
 
 def _refuse(output: Any, position: int) -> None:

@@ -6,6 +6,7 @@ linter then says, rule by rule, what the author still owes.
 
 from __future__ import annotations
 
+import keyword
 import re
 from pathlib import Path
 
@@ -251,12 +252,17 @@ def new(slug: str) -> list[Path]:
     """Write a chapter and add it to _toc.yml; return the files written, _toc.yml last.
 
     Raises:
-        ValueError: `slug` is no slug, or _toc.yml has no part "Chapters" to add to.
+        ValueError: `slug` is no slug or no name of a module, or _toc.yml has no part "Chapters" to add to.
         FileExistsError: the chapter or one of its files is already there; nothing is written then.
     """
     if not isinstance(slug, str) or not toc.SLUG.match(slug) or len(slug) > 40:
         raise ValueError(f"slug: expected at most 40 lower-case letters, digits and hyphens, a letter first, got {slug!r}")
     root, module = paths.root(), slug.replace("-", "_")
+    if not module.isidentifier() or keyword.iskeyword(module):
+        raise ValueError(
+            f"slug: {slug!r} is a word of Python, so that no page could import paperbook.papers.{module}; "
+            f"add a word to it, as in {slug}-paper"
+        )
     table = root / "_toc.yml"
     files = {
         f"chapters/{slug}/0-overview.md": _HEADER + _OVERVIEW,

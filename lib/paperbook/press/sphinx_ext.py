@@ -396,7 +396,8 @@ class OpenChoices(_Computed):
         estimate = results.estimate(row["key"])
         unit = f" {row['unit']}" if row.get("unit") else ""
         value = ledger.digits(float(f"{estimate.mean:.3g}")) + unit
-        interval = f" [{ledger.digits(estimate.low)}, {ledger.digits(estimate.high)}], n = {estimate.n}" if estimate.n > 1 else ""
+        low, high = ledger.digits(estimate.low), ledger.digits(estimate.high)
+        interval = f" [{low}, {high}], {estimate.n} seeds" if estimate.n > 1 else ""
         return [self.link(slug, row["page"], value), nodes.Text(interval)]
 
 

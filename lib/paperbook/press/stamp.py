@@ -1,15 +1,21 @@
 """The stamp of an executed page: hashes of everything its outputs depend on, and whether they still match.
 
-A stamp has four parts: `cells` (source, tags and options of every cell), `modules` (each `paperbook` module the page
-imports, transitively), `locks` (the constraint lines of the distributions those modules import) and `files` (results,
-claims and profiles the page read; `null` where a file was missing). Nothing else stales a page: not the press, not the
-command line, not a comment in pyproject.toml.
+A stamp has five parts: `cells` (source, tags and options of every cell), `modules` (each `paperbook` module the page
+imports, transitively), `locks` (the constraint lines of the distributions those modules import), `files` (results,
+claims and profiles the page read; `null` where a file was missing) and `outputs` (every output of the page, and the
+claims it judged). Nothing else stales a page: not the press, not the command line, not a comment in pyproject.toml or in
+a YAML file.
+
+`cells` and `outputs` are also compared with what the executed page itself holds, so that a number edited there by hand is
+noticed. This is a guard against slips, not a signature: who forges a page on purpose can compute the hashes anew. The
+notebook regression runs the page again and compares its verdicts, and it guards those.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -51,16 +57,86 @@ def _plain(metadata: Any) -> dict[str, Any]:
     return {key: value for key, value in dict(metadata).items() if key not in ("execution", "papermill")}
 
 
+def outputs_hash(document: dict[str, Any]) -> str:
+    """Hash of all outputs and of the claims list of an executed page.
+
+    Args:
+        document: the page as parsed JSON, as the file holds it.
+    """
+    outputs = [[_joined(output) for output in cell.get("outputs", [])] for cell in document["cells"]]
+    claims = document["metadata"][KEY].get("claims", [])
+    return short_hash(json.dumps([outputs, claims], sort_keys=True, ensure_ascii=False))
+
+
+def _joined(value: Any) -> Any:
+    """The format lets a text be one string or a list of its lines; both mean the same."""
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return "".join(value)
+    if isinstance(value, dict):
+        return {key: _joined(item) for key, item in value.items()}
+    return value
+
+
+def edited_by_hand(document: dict[str, Any]) -> list[str]:
+    """What in an executed page is not what its execution wrote: readable reasons, empty where all is.
+
+    Args:
+        document: the page as parsed JSON, with its stamp.
+    """
+    import nbformat
+
+    stored = document["metadata"][KEY]["stamp"]
+    try:
+        cells = cells_hash(nbformat.from_dict(_with_joined_sources(document)))
+        outputs = outputs_hash(document)
+    except (AttributeError, KeyError, TypeError) as error:
+        return [f"the executed page is damaged ({type(error).__name__}: {error})"]
+    reasons = []
+    if cells != stored.get("cells"):
+        reasons.append("cells of the executed page changed by hand")
+    if outputs != stored.get("outputs"):
+        reasons.append("outputs changed by hand" if "outputs" in stored else "the stamp says nothing about outputs")
+    return reasons
+
+
+def _with_joined_sources(document: dict[str, Any]) -> dict[str, Any]:
+    return {"cells": [cell | {"source": _joined(cell["source"]) or ""} for cell in document["cells"]]}
+
+
 def code(nb: Any) -> str:
-    """All code cells as one Python text."""
+    """All code cells as one Python text.
+
+    Raises:
+        SyntaxError: a cell is no Python; the message names the cell and the line in it.
+    """
+    problem = next(syntax_problems(nb), None)
+    if problem:
+        raise SyntaxError(problem)
     return "\n".join(cell.source for cell in nb.cells if cell.cell_type == "code")
+
+
+def syntax_problems(nb: Any) -> Iterator[str]:
+    """For each code cell that is no Python: ``cell 3, line 2: invalid syntax: 'x = = 1'``; lines count from 1."""
+    from paperbook.study.closure import imported_by_source
+
+    for position, cell in enumerate(nb.cells):
+        if cell.cell_type != "code":
+            continue
+        try:
+            imported_by_source(cell.source)
+        except SyntaxError as error:
+            lines, line = cell.source.splitlines(), error.lineno or 1
+            shown = f": {lines[line - 1].strip()[:80]!r}" if line <= len(lines) else ""
+            yield f"cell {position}, line {line}: {error.msg}{shown}"
+        except ValueError as error:  # a null byte
+            yield f"cell {position}: {error}"
 
 
 def modules_and_locks(nb: Any) -> tuple[dict[str, str], dict[str, str]]:
     """The `modules` and `locks` parts of the stamp of notebook `nb`.
 
     Raises:
-        SyntaxError: a code cell is no Python.
+        SyntaxError: a code cell is no Python; the message names it.
     """
     from paperbook.study.closure import closure, imported_by_source, module_hash
 
@@ -99,13 +175,30 @@ def _normal(name: str) -> str:
 
 
 def file_hash(relative: str) -> str | None:
-    """Hash of a file of the repository, None where it is missing."""
+    """Hash of a file of the repository, None where it is missing.
+
+    Of YAML and JSON the content counts, not comments and layout; a file that cannot be parsed counts byte by byte.
+    """
     path = paths.root() / relative
-    return short_hash(path.read_bytes()) if path.is_file() else None
+    return _content_hash(path.read_bytes(), path.suffix) if path.is_file() else None
+
+
+@lru_cache(maxsize=256)
+def _content_hash(data: bytes, suffix: str) -> str:
+    import yaml
+
+    readers: dict[str, Callable[[str], Any]] = {".yaml": yaml.safe_load, ".yml": yaml.safe_load, ".json": json.loads}
+    if suffix in readers:
+        try:
+            # keys keep their order, in which a page may show them; repr tells a date from its text
+            return short_hash(json.dumps(readers[suffix](data.decode("utf-8")), default=repr, ensure_ascii=False))
+        except (ValueError, TypeError, RecursionError, yaml.YAMLError):
+            pass
+    return short_hash(data)
 
 
 def expected(nb: Any) -> dict[str, Any]:
-    """The stamp of a source notebook without its `files` part, which only an execution knows."""
+    """The stamp of a source notebook without its `files` and `outputs`, which only an execution knows."""
     modules, locks = modules_and_locks(nb)
     return {"cells": cells_hash(nb), "modules": modules, "locks": locks}
 
@@ -130,11 +223,18 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def stored_metadata(path: Path) -> dict[str, Any]:
     """What the press stored in an executed page: ``{"stamp": ..., "claims": [...]}``; empty where there is nothing."""
+    return _metadata(_document(path))
+
+
+def _document(path: Path) -> Any:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
-    return dict(data.get("metadata", {}).get(KEY, {})) if isinstance(data, dict) else {}
+        return None
+
+
+def _metadata(document: Any) -> dict[str, Any]:
+    return dict(document.get("metadata", {}).get(KEY, {})) if isinstance(document, dict) else {}
 
 
 def page_status(slug: str, page: str) -> PageStatus:
@@ -145,13 +245,15 @@ def page_status(slug: str, page: str) -> PageStatus:
         return PageStatus(slug, page, "orphan", ["an executed page without a source; delete it"])
     if not target.is_file():
         return PageStatus(slug, page, "missing", ["never executed"])
-    stored = stored_metadata(target).get("stamp")
-    if not stored:
+    document = _document(target)
+    stored = _metadata(document).get("stamp")
+    if not stored or not isinstance(stored, dict):
         return PageStatus(slug, page, "stale", ["the executed page carries no stamp"])
     try:
         reasons = differences(stored, expected(toc.read_source(source)))
     except (SyntaxError, ValueError) as error:
         reasons = [f"source cannot be read: {error}"]
+    reasons += edited_by_hand(document)
     return PageStatus(slug, page, "stale" if reasons else "fresh", reasons)
 
 

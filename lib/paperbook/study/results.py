@@ -20,10 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
 from paperbook.study import closure, paths
 from paperbook.study.params import Config, config_hash
@@ -168,69 +169,158 @@ def load_results(slug: str, page: str, profile: str) -> Results | None:
         ) from None
 
 
-def join(slug: str, page: str | None = None, profile: str | None = None, allow_dirty: bool = False) -> list[Path]:
+def join(
+    slug: str, page: str | None = None, profile: str | None = None, allow_dirty: bool = False, replace: bool = False
+) -> list[Path]:
     """Join finished seeds under ``runs/`` into ``chapters/<slug>/results/<page>.<profile>.json``.
 
-    Only runs whose parameters agree with the committed profile are taken: trials stay where they are.
+    Only runs with exactly the parameters of the page and its committed profile are taken: trials stay where they are.
 
     Args:
         slug: the chapter.
         page: only this page (default: every page with finished runs).
         profile: only this profile (default: reader and full; smoke is computed by the page itself).
-        allow_dirty: accept runs of a dirty tree or of several commits; the file then says so.
+        allow_dirty: accept runs of a dirty tree, of several commits or of code that could not be hashed; the file says so.
+        replace: accept that seeds which the committed file has are missing now.
 
     Returns:
         The files written.
 
     Raises:
-        ResultError: when nothing finished matches, or the runs differ in code, versions or commit, or a tree was dirty.
+        ResultError: when nothing finished matches; a file is no run; the runs differ in code, versions, metrics or commit, or
+            a tree was dirty; seeds of the committed file would be lost.
     """
     if not paths.chapter(slug).is_dir():
         raise ResultError(f"slug: there is no chapter {slug!r}")
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[_FinishedRun]] = {}
     for path in sorted((paths.runs() / slug).glob("*/*/result.json")):
-        run = read_json(path)
-        key = (run["page"], run["provenance"]["profile"])
+        run = _read_run(path)
+        key = (run.page, run.provenance.profile)
         if key[1] != "smoke" and page in (None, key[0]) and profile in (None, key[1]):
             groups.setdefault(key, []).append(run)
-    written = [_join_one(slug, *key, runs, allow_dirty) for key, runs in sorted(groups.items())]
-    if not written:
+    joined = [_joined(slug, *key, runs, allow_dirty, replace) for key, runs in sorted(groups.items())]
+    if not joined:
         what = f"{slug}{'/' + page if page else ''}{' at ' + profile if profile else ''}"
         raise ResultError(f"no finished run of {what} under runs/; start one with papermill and a profile, then join")
-    return written
+    # every page was checked before the first file is written
+    return [write_json(path, document) for path, document in joined]
 
 
-def _join_one(slug: str, page: str, profile: str, runs: list[dict[str, Any]], allow_dirty: bool) -> Path:
+def expected_parameters(slug: str, page: str, profile: str) -> dict[str, Any]:
+    """What a run of `page` at `profile` must have been given: the page's parameters cell overlaid with the profile, no seed.
+
+    Raises:
+        ResultError: when the page has no parameters cell of literals.
+        FileNotFoundError: when there is no such page or profile.
+    """
+    import ast
+
+    import jupytext
+
     from paperbook.study.profiles import load_profile
 
-    wanted = load_profile(slug, page, profile)
-    wanted.pop("seed", None)
-    fitting = [run for run in runs if wanted.items() <= run["provenance"]["parameters"].items()]
+    notebook = jupytext.read(paths.chapter(slug) / f"{page}.md")
+    cells = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    if not cells:
+        raise ResultError(f"{slug}/{page}: no cell is tagged parameters")
+    values: dict[str, Any] = {}
+    for node in ast.parse(cells[0].source).body:
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.value is None:
+            raise ResultError(f"{slug}/{page}: its parameters cell must hold lines of the form `name: type = literal`")
+        values[node.target.id] = ast.literal_eval(node.value)
+    values |= load_profile(slug, page, profile)
+    values.pop("seed", None)
+    return values
+
+
+class _Provenance(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    status: Literal["finished"]
+    profile: str
+    seed: int
+    parameters: dict[str, Any]
+    config_hash: str
+    code_hash: str
+    lock_hash: str
+    commit: str
+    dirty: bool
+    versions: dict[str, str]
+    date: str
+
+
+class _FinishedRun(BaseModel):
+    """What `join` needs of a ``result.json``; anything else in it is kept."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    page: str
+    provenance: _Provenance
+    metrics: dict[str, Any]
+
+
+def _read_run(path: Path) -> _FinishedRun:
+    from pydantic import ValidationError
+
+    try:
+        return _FinishedRun.model_validate(read_json(path))
+    except ValidationError as error:
+        detail = "; ".join(f"{'.'.join(map(str, d['loc'])) or 'content'}: {d['msg']}" for d in error.errors()[:3])
+        raise ResultError(f"{paths.relative(path)}: not the result of a finished run ({detail}); delete its folder") from None
+
+
+def _joined(
+    slug: str, page: str, profile: str, runs: list[_FinishedRun], allow_dirty: bool, replace: bool
+) -> tuple[Path, dict[str, Any]]:
+    where = f"{slug}/{page} at {profile}"
+    wanted = expected_parameters(slug, page, profile)
+    fitting = [run for run in runs if wanted.items() <= run.provenance.parameters.items()]
     if not fitting:
         raise ResultError(f"{slug}/{page}: {len(runs)} finished runs, none with the parameters of its {profile} profile")
-    where = f"{slug}/{page} at {profile}"
     # a run repeated after a change of code counts once: the newest of each seed
-    newest = {run["provenance"]["seed"]: run for run in sorted(fitting, key=lambda run: run["provenance"]["date"])}
+    newest = {run.provenance.seed: run for run in sorted(fitting, key=lambda run: run.provenance.date)}
     fitting = [newest[seed] for seed in sorted(newest)]
-    for field in ("config_hash", "code_hash", "lock_hash"):
-        if len({run["provenance"][field] for run in fitting}) > 1:
+    for field in ("config_hash", "code_hash", "lock_hash", "versions"):
+        if any(getattr(run.provenance, field) != getattr(fitting[0].provenance, field) for run in fitting):
             raise ResultError(f"{where}: its runs differ in {field}; run all seeds with the same code and parameters")
-    mixed = len({run["provenance"]["commit"] for run in fitting}) > 1
-    dirty = any(run["provenance"]["dirty"] for run in fitting)
-    if (mixed or dirty) and not allow_dirty:
-        reason = "come from several commits" if mixed else "were made in a tree with uncommitted changes"
+    if any(_keys(run.metrics) != _keys(fitting[0].metrics) for run in fitting):
+        raise ResultError(f"{where}: its runs hold different metrics; run all seeds with the same page")
+    mixed = len({run.provenance.commit for run in fitting}) > 1
+    dirty = any(run.provenance.dirty for run in fitting)
+    unknown = any("unknown" in (run.provenance.code_hash, run.provenance.commit) for run in fitting)
+    if (mixed or dirty or unknown) and not allow_dirty:
+        reason = (
+            "come from several commits" if mixed
+            else "were made in a tree with uncommitted changes" if dirty
+            else "do not know their code (git, grimp or jupytext was missing)"
+        )  # fmt: skip
         raise ResultError(f"{where}: its runs {reason}; commit and run again, or accept it with --allow-dirty")
+    target = paths.results_file(slug, page, profile)
+    there = {run["provenance"]["seed"] for run in read_json(target)["runs"]} if target.is_file() else set()
+    lost = sorted(there - set(newest))
+    if lost and not replace:
+        raise ResultError(
+            f"{where}: {len(there)} seeds are committed and {len(newest)} were found; seeds {', '.join(map(str, lost))} would be "
+            "lost; run them too, or accept it with --replace"
+        )
     document = {
         "schema": SCHEMA,
         "slug": slug,
         "page": page,
         "profile": profile,
-        "code_hash": fitting[0]["provenance"]["code_hash"],
+        "code_hash": fitting[0].provenance.code_hash,
         "mixed_commits": mixed,
         "dirty": dirty,
-        "runs": [{"provenance": run["provenance"], "metrics": run["metrics"]} for run in fitting],
+        "runs": [{"provenance": run.provenance.model_dump(), "metrics": run.metrics} for run in fitting],
     }
-    return write_json(paths.results_file(slug, page, profile), document)
+    return target, document
+
+
+def _keys(metrics: Any, prefix: str = "") -> set[str]:
+    """Dotted names of all metrics."""
+    if not isinstance(metrics, Mapping):
+        return {prefix}
+    return {key for name, value in metrics.items() for key in _keys(value, f"{prefix}.{name}")}
 
 
 def read_json(path: Path) -> Any:
@@ -296,7 +386,8 @@ def peak_mb() -> float:
 def _code_hash(slug: str, page: str) -> str:
     try:
         return closure.code_hash(slug, page)
-    except ImportError:  # a bare GPU image without grimp or jupytext: the run still counts, its code is not vouched for
+    except (ImportError, SyntaxError):
+        # a bare GPU image without grimp or jupytext, or a page that is no Python: its code is not vouched for
         return "unknown"
 
 

@@ -23,6 +23,7 @@ from paperbook.papers.safe_residual.estimators import SafeResidualRegressor
 from paperbook.papers.safe_residual.kernel import KernelResidual
 from paperbook.papers.safe_residual.piecewise import PiecewisePolynomialRegressor
 from paperbook.papers.safe_residual.rivals import LightGBMInitScore, XGBoostBaseMargin
+from paperbook.papers.safe_residual.studies import LOW_CLARITY
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.kernel_ridge import KernelRidge
 
@@ -36,7 +37,8 @@ class Split:
     def __init__(self, seed: int, n: int, n_test: int) -> None:
         diamonds = load_diamonds()
         rng = np.random.default_rng(seed)
-        low, target = (rng.permutation(np.flatnonzero(mask)) for mask in (diamonds.clarity <= 2, diamonds.clarity > 2))
+        is_low = diamonds.clarity <= LOW_CLARITY
+        low, target = (rng.permutation(np.flatnonzero(mask)) for mask in (is_low, ~is_low))
         low = low[:3000]
         box = HistGradientBoostingRegressor(early_stopping=False, random_state=0).fit(diamonds.X[low], diamonds.y[low])
         test, pool = target[:n_test], target[n_test : n_test + n]

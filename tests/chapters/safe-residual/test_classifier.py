@@ -1,5 +1,7 @@
 """Algorithm 1 for classes: the numpy head against torch, limits, the selection, and the conventions of scikit-learn."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -161,7 +163,7 @@ def test_boxes_with_probabilities_callables_and_more_classes_than_the_data():
     ours = SafeResidualClassifier(box, steps=0).fit(X[few], y[few])
     assert ours.classes_.tolist() == [0, 1, 2]
     np.testing.assert_allclose(ours.predict_proba(X), box.predict_proba(X), atol=1e-12)
-    call = SafeResidualClassifier(box.predict_log_proba, steps=0, classes=[2, 1, 0]).fit(X[few], y[few])
+    call = SafeResidualClassifier(box.predict_log_proba, steps=0, classes=[0, 1, 2]).fit(X[few], y[few])
     np.testing.assert_array_equal(call.logits(X), ours.logits(X))
 
 
@@ -176,6 +178,90 @@ def test_clone_pipeline_and_grid_search_share_the_box(kind):
     assert search.best_score_ > 0.5 and search.best_estimator_[-1].black_box is box
     np.testing.assert_array_equal(box.coef_, before)
     assert make_pipeline(StandardScaler(), kind(steps=30)).fit(X, y).score(X, y) > 0.5
+
+
+class Knows:
+    """Knows the label behind column 0 and hands in columns in the order of its own `classes_`."""
+
+    def __init__(self, classes):
+        self.classes_ = np.array(classes)
+
+    def decision_function(self, X):
+        known = np.unique(self.classes_)[X[:, 0].astype(int)]
+        logits = 5.0 * (known[:, None] == self.classes_)
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+
+@pytest.mark.parametrize("classes", [*itertools.permutations("abc"), *itertools.permutations("ab"), (2, 0, 1)])
+@pytest.mark.parametrize("kind", [SafeResidualClassifier, ResidualClassifier])
+def test_columns_of_a_box_in_any_order(kind, classes):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(len(classes), size=90)
+    X, y = np.column_stack([codes, rng.normal(size=90)]), np.unique(classes)[codes]
+    ours = kind(Knows(classes), random_state=0).fit(X, y)
+    assert ours.classes_.tolist() == sorted(classes) and (ours.predict(X) == y).all()
+    if kind is SafeResidualClassifier:
+        assert ours.val_loss_black_box_ == 0.0 and not ours.used_correction_
+    sorted_box = kind(Knows(sorted(classes)), random_state=0).fit(X, y)
+    # two classes: log-odds z come as (0, z), the other way round as (-z, 0), which rounds differently
+    np.testing.assert_allclose(ours.predict_proba(X), sorted_box.predict_proba(X), rtol=1e-12)
+    given = kind(Knows(classes), classes=sorted(classes), random_state=0).fit(X, y)
+    np.testing.assert_array_equal(ours.predict_proba(X), given.predict_proba(X))
+
+
+def test_a_box_with_other_classes_than_given_is_refused():
+    X, y = np.zeros((30, 1)), np.tile(["a", "b", "c"], 10)
+    with pytest.raises(ValueError, match=r"black_box: expected classes \['a', 'b', 'c'\], got one with classes_ .*'d'"):
+        SafeResidualClassifier(Knows(list("abd")), classes=["a", "b", "c"]).fit(X, y)
+    with pytest.raises(ValueError, match=r"black_box.classes_: expected labels without repetition, got \['a', 'b', 'a'\]"):
+        SafeResidualClassifier(Knows(list("aba"))).fit(X, np.tile(["a", "b"], 15))
+
+
+@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("classes, message", [
+    (["c", "a", "b"], r"classes: expected sorted labels without repetition, \['a', 'b', 'c'\], got \['c', 'a', 'b'\]"),
+    (["a", "b", "c", "c"], "classes: expected sorted labels without repetition"),
+    (["a", "b", float("nan")], r"classes: expected labels, got a missing value \(NaN\)"),
+    (np.array([0.0, 1.0, np.nan]), r"classes: expected labels, got a missing value \(NaN\)"),
+    (["a", "b", 3], "classes: expected labels of one type that can be sorted, got int and str"),
+    ([0, 1, 2], "y: expected labels among classes .* got 'a' of another type"),
+    ("abc", r"classes: expected a vector of labels, got shape \(\)"),
+])
+def test_bad_classes(kind, classes, message):
+    X, y = draw(n=60)
+    y = np.array(["a", "b", "c"])[y]
+    with pytest.raises(ValueError, match=message):
+        kind(classes=classes).fit(X, y, f0=np.zeros((60, 3)))
+
+
+@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("make", [list, lambda v: np.array(v, dtype=object)])
+def test_labels_of_mixed_type_are_refused(kind, make):
+    X, _ = draw(n=40)
+    with pytest.raises(ValueError, match="y: expected labels of one type that can be sorted, got int and str"):
+        kind().fit(X, make(["a", 1] * 20))
+
+
+def test_logits_beyond_floats_are_refused():
+    X, y = draw(n=60)
+    with pytest.raises(ValueError, match="f0: expected values whose losses are finite"):
+        SafeResidualClassifier().fit(X, y, f0=1.5e308 * (1 - 2 * np.eye(3)[y]))
+
+
+def test_a_stretch_is_judged_by_the_penalised_loss():
+    """One step of lr 1 at weight_decay 5: the loss falls by about |g|^2, the penalty rises by 2.5 |g|^2, so it is undone."""
+    X, y = 0.1 * np.array([[1.0], [-1.0]] * 8), np.array([0, 1] * 8)
+    base = np.zeros((16, 2))
+    head = fit_linear_head(X, base, y, X, base, y, lr=1.0, steps=1, weight_decay=5.0, check_every=1)
+    assert head.steps == [0] and not head.weight.any()
+    free = fit_linear_head(X, base, y, X, base, y, lr=1.0, steps=1, weight_decay=0.0, check_every=1)
+    assert free.steps == [0, 1] and free.val_losses[1] < free.val_losses[0] and free.weight.any()
+
+
+def test_ties_go_to_the_earlier_step():
+    base, y = np.zeros((8, 2)), np.array([0, 1] * 4)  # balanced, so that even the bias stays zero, exactly
+    head = fit_linear_head(np.zeros((8, 3)), base, y, np.zeros((8, 3)), base, y, steps=30)
+    assert head.steps == [0, 10, 20, 30] and len(set(head.val_losses)) == 1 and head.step == 0
 
 
 def test_seeds_reproduce():

@@ -24,6 +24,7 @@ def _curves(curvature, slope, level, n=100):
 def test_resolution_of_the_class():
     assert [crossing.n_cells_class(n, 1.0, 1) for n in (1, 512, 4096)] == [2, 16, 32]
     assert crossing.n_cells_class(1000, 1.0, 1, 1.0) == 10
+    assert crossing.n_cells_class(80, 1.0, 1, 1.0) == 4 and crossing.n_cells_class(100, 1.0, 1, 1.0) == 5  # 4.31 and 4.64
     assert crossing.n_cells_class(4096, 0.5, 1, 1.0) == 64
     assert crossing.n_cells_class(2, 2.0, 3, 0.01) == 1
 
@@ -46,6 +47,20 @@ def test_oracle_crossing_is_the_lower_envelope():
     below = np.min([c.risk(delta)[0] for c in group], axis=0) < delta**2
     assert crossing.crossing_radius(group) == pytest.approx(delta[below.argmax()], rel=1e-4)
     assert crossing.crossing_radius(group, delta[::1000]) == pytest.approx(delta[below.argmax()], rel=1e-2)
+
+
+def test_of_several_crossings_the_last_counts():
+    """risk/delta^2 of the first curve is 1 at 1/delta = 10 and 5, so it falls below at .1 and rises above at .2; the second,
+    8 delta^-2/100 + 1/2, falls below at .4."""
+    group = [_curves(1.5, -0.15, 0.01), _curves(0.5, 0.0, 0.08)]
+    # linear interpolation in logs on steps of 0.7 %
+    assert crossing.crossing_radius(group, np.geomspace(0.05, 1.0, 400)) == pytest.approx(0.4, rel=1e-3)
+
+
+def test_train_fraction_is_used():
+    for fraction in (0.25, 0.5, 1.0):
+        study = crossing.crossing_study((64, 130), 1.0, 1, 0.5, 5, np.random.default_rng(0), train_fraction=fraction)
+        assert study.n_train == (round(64 * fraction), round(130 * fraction)) and study.n == (64, 130)
 
 
 # The intervals were written before the runs; theory is -beta/(2 beta+d), d = 2 is far from its limit at these n.
@@ -164,6 +179,34 @@ def test_safe_curve_is_algorithm_1_on_each_data_set(folds):
                 assert batch.adopted(tau)[r, j] == (d.mean() > tau * d.std(ddof=1) / math.sqrt(d.size))
 
 
+@pytest.mark.parametrize(("d", "n_cells"), [(1, 4), (2, 2)])
+def test_sup_of_linear_pieces_is_attained(d, n_cells):
+    """Order 2: a linear piece is largest at a corner of its cell, where the bound is exact; fine grid through the corners."""
+    n, reps = 200, 3
+    delta = np.array([0.0, 0.5])
+    batch = crossing.safe_curve(delta, n, reps, np.random.default_rng(6), beta=1.5, d=d, n_cells=n_cells, val_fraction=0.25)
+    rng = np.random.default_rng(6)
+    X, noise = rng.random((reps, n, d)), 0.5 * rng.standard_normal((reps, n))
+    edge = np.concatenate([np.linspace(k / n_cells + 1e-9, (k + 1) / n_cells - 1e-9, 20) for k in range(n_cells)])
+    grid = np.stack(np.meshgrid(*[edge] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    for r in range(reps):
+        for j, x in enumerate(delta):
+            fit = PiecewisePolynomialRegressor(2, n_cells, domain=(0, 1)).fit(X[r, :150], (x * cosine(X[r], 2) + noise[r])[:150])
+            # 1e-9 short of the corner, slopes below 100
+            assert batch.sup_residual[r, j] == pytest.approx(np.abs(fit.predict(grid)).max(), rel=1e-6)
+
+
+def test_cross_fitting_trains_on_all_other_folds():
+    for n, folds, n_train in ((80, 4, 60), (82, 4, 61), (100, 10, 90)):
+        run = crossing.safe_curve([0.1], n, 2, np.random.default_rng(0), folds=folds)
+        assert (run.n_train, run.n_v) == (n_train, n)
+
+
+def test_the_black_box_risk_of_a_shape_that_is_not_of_unit_norm():
+    run = crossing.safe_curve([0.1, 0.2], 100, 2, np.random.default_rng(0), shape=lambda X: 3.0 * cosine(X, 2))
+    np.testing.assert_allclose(run.risk_black_box, 9 * np.array([0.01, 0.04]), rtol=1e-9)  # quadrature of a smooth shape
+
+
 def test_selection_never_blends_and_ties_keep_the_black_box(curve):
     safe = curve.risk_safe()
     assert np.all((safe == curve.risk_residual) | (safe == curve.risk_black_box))
@@ -266,6 +309,7 @@ ONE = _curves(0.1, 0.0, 1e-3)
         (lambda: crossing.fit_slope([10, 20], [ONE, ONE], RNG, draws=1), ValueError, "draws"),
         (lambda: crossing.crossing_study([1, 2], 1.0, 1, 0.5, 5, RNG), ValueError, "n_grid"),
         (lambda: crossing.crossing_study([64, 64], 1.0, 1, 0.5, 5, RNG), ValueError, "n_grid"),
+        (lambda: crossing.crossing_study([16, 17], 1.0, 1, 0.5, 5, RNG), ValueError, r"n_grid: .* training rows, got \[16, 17\]"),
         (lambda: crossing.crossing_study([64, 128], 1.0, 1, 0.0, 5, RNG), ValueError, "sigma"),
         (lambda: crossing.crossing_study([64, 128], 1.0, 1, 0.5, 1, RNG), ValueError, "reps"),
         (lambda: crossing.crossing_study([64, 128], 1.0, 1, 0.5, 5, RNG, resolution="best"), ValueError, "resolution"),

@@ -1,5 +1,7 @@
 """Algorithm 1 for regression: what the paper promises of it, by hand-made cases, and the conventions of scikit-learn."""
 
+import datetime
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin, clone
@@ -143,6 +145,37 @@ def test_the_margin_rule_moves_the_threshold():
 
 
 # check 20
+@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("selection", ["holdout", "path"])
+def test_held_rows_never_enter_the_coefficients(kind, selection):
+    """At one given penalty, other targets on the held rows leave the learner what it was; "path" only judges there."""
+    X, y, f0 = draw(n=80)
+    learner = KernelResidual(alphas=[0.1])
+    ours = kind(residual_estimator=learner, selection=selection, random_state=5).fit(X, y, f0=f0)
+    changed = y.copy()
+    changed[ours.split_.validation] += np.random.default_rng(1).normal(size=ours.n_val_)
+    again = kind(residual_estimator=learner, selection=selection, random_state=5).fit(X, changed, f0=f0)
+    one, two = ours.residual_estimator_, again.residual_estimator_
+    assert len(one.X_train_) == ours.n_train_ and one.coefficients_.any()
+    assert one.coefficients_.tobytes() == two.coefficients_.tobytes() and one.center_.tobytes() == two.center_.tobytes()
+
+
+def test_the_path_is_clipped_before_the_penalty_is_chosen():
+    moved = 0
+    for seed in range(20):
+        X, y, f0 = draw(n=60, delta=1.0, sigma=0.5, seed=seed)
+        ours = SafeResidualRegressor(selection="path", clip=0.4, random_state=seed).fit(X, y, f0=f0)
+        rows, held = ours.split_
+        path = KernelResidual().fit(X[rows], (y - f0)[rows]).path(X[held])
+        losses = [[np.mean((y[held] - f0[held] - r) ** 2) for r in values.T] for values in (np.clip(path, -0.4, 0.4), path)]
+        assert min(losses[0]) < np.mean((y - f0)[held] ** 2)  # not the zero model
+        assert ours.report_.alpha == module_alphas()[int(np.argmin(losses[0]))]
+        assert ours.val_loss_corrected_ == pytest.approx(min(losses[0]))
+        moved += int(np.argmin(losses[0])) != int(np.argmin(losses[1]))
+    assert moved > 0  # clipping changes the choice somewhere, so the order of the two matters
+
+
+# check 20
 @pytest.mark.parametrize("kind", [ResidualRegressor, SafeResidualRegressor])
 def test_validation_rows_never_enter_the_correction(kind):
     X, y, f0 = draw()
@@ -250,6 +283,13 @@ def test_weights_by_hand():
     assert WeightedCombiner(random_state=0).fit(X, f0, f0=f0).weight_ == 1.0  # a perfect black box gets all
 
 
+def test_weights_that_tie_go_to_the_black_box():
+    X, y = np.arange(20.0)[:, None], np.ones(20)
+    y[holdout_split(20, 0.3, 0).train[::2]] = -1.0  # 14 training rows with mean exactly 0, so scratch is 0, and so is f_0
+    ours = WeightedCombiner(residual_estimator=Constant(0.0), random_state=0).fit(X, y, f0=np.zeros(20))
+    assert ours.mean_ == 0.0 and len(set(ours.val_losses_)) == 1 and ours.weight_ == 1.0
+
+
 @pytest.mark.parametrize("kind", OWN)
 def test_three_ways_to_hand_in_the_black_box(kind):
     X, y, _ = draw()
@@ -320,3 +360,65 @@ def test_boosting_with_no_rounds_is_the_black_box(kind):
 def test_stacking_sees_the_black_box():
     X, y, f0 = draw(sigma=0.05, delta=0.0)
     assert np.mean((StackingRival(random_state=0).fit(X, y, f0=f0).predict(X, f0=f0) - f0) ** 2) < 0.01
+
+
+@pytest.mark.parametrize("kind", [LightGBMInitScore, XGBoostBaseMargin])
+def test_the_rounds_are_the_best_ones(kind):
+    """The loss at every number of trees of the chosen model: its minimum is where `rounds_` stands, and it is a sharp one."""
+    pytest.importorskip({"LightGBMInitScore": "lightgbm", "XGBoostBaseMargin": "xgboost"}[kind.__name__])
+    X, y, f0 = draw(n=120)
+    some = kind(max_rounds=200, random_state=0).fit(X, y, f0=f0)
+    held = some.split_.validation
+    trees = some.model_.num_boosted_rounds() if kind is XGBoostBaseMargin else some.model_.num_trees()
+    losses = {r: np.mean((y[held] - some._boosted(some.model_, r, X[held], f0[held])) ** 2) for r in range(1, trees + 1)}
+    assert 1 < some.rounds_ <= max(losses)  # LightGBM keeps no tree beyond the best
+    # 1e-5: float32 sums of 36 squares; the neighbours are worse by more than that
+    assert losses[some.rounds_] == pytest.approx(some.val_loss_, rel=1e-9)
+    assert losses[some.rounds_] <= min(losses.values()) * (1 + 1e-5)
+    assert min(losses[some.rounds_ - 1], losses.get(some.rounds_ + 1, np.inf)) > losses[some.rounds_] * (1 + 1e-5)
+
+
+def test_stacking_centres_the_target():
+    X, y, f0 = draw()
+    one, two = (StackingRival(random_state=0).fit(X, y + shift, f0=f0).predict(X, f0=f0) for shift in (0.0, 1e3))
+    np.testing.assert_allclose(two, one + 1e3, atol=1e-6)  # rounding of targets near 1e3, times the condition of the fits
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("kind", [*OWN, StackingRival, LightGBMInitScore, XGBoostBaseMargin])
+@pytest.mark.parametrize("size", [1e200, 1e100])
+def test_targets_beyond_floats_are_refused(kind, size):
+    X, y, f0 = draw(n=60)
+    ours = kind(random_state=0).fit(X, y, f0=f0)
+    before = ours.predict(X, f0=f0)
+    messages = "y: expected values whose losses are finite|y: expected values that boosting can hold in float32"
+    if size == 1e200 or kind in (SafeResidualRegressor, LightGBMInitScore, XGBoostBaseMargin):
+        with pytest.raises(ValueError, match=messages):
+            ours.fit(X, y * size, f0=f0)
+    with pytest.raises(ValueError, match="y - f0: expected values whose losses are finite"):
+        ours.fit(X, y, f0=f0 * 1e200)
+    assert ours.predict(X, f0=f0).tobytes() == before.tobytes()
+
+
+def test_inputs_beyond_float32_are_refused_by_xgboost():
+    pytest.importorskip("xgboost")
+    X, y, f0 = draw(n=60)
+    with pytest.raises(ValueError, match="X: expected values that boosting can hold in float32, got one of size"):
+        XGBoostBaseMargin().fit(X * 1e50, y, f0=f0)
+    with pytest.raises(ValueError, match="f0: expected values that boosting can hold in float32, got one of size"):
+        XGBoostBaseMargin().fit(X, y, f0=f0 + 1e50)
+
+
+@pytest.mark.parametrize("kind", [*OWN, StackingRival])
+@pytest.mark.parametrize("target, message", [
+    (np.arange(40).astype("datetime64[D]"), r"y: expected numbers .*, got dates or durations of dtype datetime64\[D\]"),
+    (np.arange(40).astype("timedelta64[s]"), "y: expected numbers for a regression, got dates or durations"),
+    (np.array([datetime.date(2020, 1, 1)] * 40, dtype=object), "y: expected numbers for a regression, got date datetime.date"),
+    (np.array([1.5, None] * 20, dtype=object), "y: expected numbers for a regression, got NoneType None"),
+])
+def test_dates_are_no_targets(kind, target, message):
+    X, _, f0 = draw(n=40)
+    with pytest.raises(ValueError, match=message):
+        kind().fit(X, target, f0=f0)
+    with pytest.raises(ValueError, match=r"f0: expected numbers of shape \(40,\), got ndarray"):
+        kind().fit(X, f0, f0=np.arange(40).astype("datetime64[D]"))

@@ -78,6 +78,15 @@ def test_limits_of_the_path():
     np.testing.assert_allclose(gd_path_closed_form(X, y, 0.001, 5), ridge, rtol=0.01)
 
 
+def test_a_path_beyond_floats_names_the_step_size():
+    X, y = np.random.default_rng(0).normal(size=(30, 3)), np.ones(30)
+    for lr, steps in ((10.0, 1000), (10.0, [1, 1000]), (1e308, 3)):
+        with pytest.raises(ValueError, match="lr: expected a step size whose path stays finite"):
+            gd_path_closed_form(X, y, lr, steps)
+    assert np.isfinite(gd_path_closed_form(X, y, 10.0, 5)).all()  # divergent, but still numbers: the identity holds
+    assert not gd_path_closed_form(np.zeros((3, 2)), np.ones(3), 10.0, 1000).any()
+
+
 def test_the_training_loop_walks_the_closed_form_path(g):
     features = torch.randn(60, 4, generator=g, dtype=torch.float64)
     base, y = torch.randn(60, 2, generator=g, dtype=torch.float64), torch.randn(60, 2, generator=g, dtype=torch.float64)

@@ -102,6 +102,20 @@ def test_median_distance_by_hand():
     assert median_gamma("laplacian", np.zeros((3, 2))) == 1.0
 
 
+def test_the_median_is_of_rows_from_everywhere():
+    X = np.linspace(0.0, 1.0, 3000)[:, None]  # sorted: the first thousand rows lie within a third of the range
+    # |x - x'| of uniform x has median 1 - 1/sqrt(2); a grid of 1,000 is good to 1e-3
+    assert 1 / median_gamma("laplacian", X) == pytest.approx(1 - 2**-0.5, rel=5e-3)
+    assert median_gamma("laplacian", X) == median_gamma("laplacian", X[::-1])
+
+
+def test_scaling_divides_by_the_standard_deviation_of_the_rows(data):
+    X, y, _ = data
+    ours = KernelResidual().fit(X, y)
+    np.testing.assert_array_equal(ours.width_, X.std(axis=0))
+    np.testing.assert_allclose((ours.X_train_**2).mean(axis=0), 1.0, rtol=1e-12)
+
+
 def test_far_from_the_data_it_is_silent(data):
     X, y, _ = data
     assert abs(KernelResidual().fit(X, y + 5).predict(np.full((1, 3), 1e4))[0]) < 1e-300
@@ -149,6 +163,12 @@ def test_bad_parameters(data, parameters, error, message):
 
 def test_bad_data(data):
     X, y, Z = data
+    with pytest.raises(ValueError, match="y: expected values whose losses are finite"):
+        KernelResidual().fit(X, y * 1e200)
+    with pytest.raises(ValueError, match="y_val: expected values whose losses are finite"):
+        KernelResidual().fit(X, y, Z, np.full(15, 1e200))
+    with pytest.raises(ValueError, match=r"y: .* got dates or durations of dtype datetime64\[D\]"):
+        KernelResidual().fit(X, np.arange(40).astype("datetime64[D]"))
     with pytest.raises(NotFittedError):
         KernelResidual().path(Z)
     with pytest.raises(ValueError, match="X_val, y_val: expected both or none"):

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from paperbook.papers.safe_residual import least_favourable as lf
 from paperbook.papers.safe_residual import rates
@@ -44,6 +45,16 @@ def test_monte_carlo_risk_is_energy_times_mmse(n, delta, beta, d, m):
     rows = (made.n / made.m**d) ** (1 / d)
     assert made.snr == pytest.approx(made.n * made.energy / (0.25 * made.m**d), rel=4 / rows ** min(beta + 1, 2))
     np.testing.assert_allclose(made.risks["black_box"], made.energy, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("delta", "m"), [(0.1, None), (0.05, 4), (0.3, 10)])
+def test_a_hard_decision_errs_with_the_gaussian_tail(delta, m):
+    """A wrong sign costs (2a)^2 a bump and has probability Phi(-sqrt(s)): risk 4 A^2 Phi(-sqrt(s))."""
+    made = lf.least_favourable(2000, delta, 0.5, 4.0, 1.0, 1, 800, np.random.default_rng(5), m=m)
+    sign = made.risks["sign"]
+    expected = 4 * made.energy * ndtr(-math.sqrt(made.snr))
+    assert expected < made.energy * 2
+    assert sign.mean() == pytest.approx(expected, abs=4 * sign.std() / math.sqrt(sign.size) + 1e-12)
 
 
 def test_default_resolution_attains_the_lower_bound():

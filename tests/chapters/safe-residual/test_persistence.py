@@ -1,6 +1,7 @@
 """Saved and loaded estimators predict bitwise the same; damaged folders and foreign learners are refused with the reason."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -115,6 +116,21 @@ def edit(**change):
     return apply
 
 
+def rehashed(**change):
+    """An edit by someone who computes the hash anew."""
+    def apply(folder):
+        path = folder / "estimator.json"
+        config = json.loads(path.read_text()) | change
+        del config["digest"]
+        path.write_text(json.dumps({**config, "digest": persistence._digest(config)}))
+    return apply
+
+
+def deep(folder):
+    path = folder / "estimator.json"
+    path.write_text('{"format": "paperbook.safe_residual", "version": 2, "estimator": ' + "[" * 10**5 + "]" * 10**5 + "}")
+
+
 def cut_json(folder):
     path = folder / "estimator.json"
     path.write_text(path.read_text()[:200])
@@ -122,18 +138,100 @@ def cut_json(folder):
 
 @pytest.mark.parametrize("damage, message", [
     (damage_arrays, "expected sha256 .* truncated or changed"), (flip_a_bit, "expected sha256 .* truncated or changed"),
-    (cut_json, "expected JSON, got a truncated or changed file"), (edit(version=2), "expected version 1, got 2"),
+    (cut_json, "expected JSON, got a truncated or changed file"), (edit(version=1), "expected version 2, got 1"),
     (edit(format="other"), "expected format 'paperbook.safe_residual', got 'other'"),
-    (edit(arrays="../secret.safetensors"), "expected an array file beside it, got '../secret.safetensors'"),
-    (edit(arrays="gone.safetensors"), "expected an array file beside it, got 'gone.safetensors'"),
-    (edit(estimator={"class": "Popen", "state": {}}), r"expected a complete estimator, got a changed file \(KeyError: 'Popen'\)"),
-    (edit(estimator={"class": "KernelResidual", "black_box": None, "state": {"fit": 1}}), "expected a complete estimator"),
-    (edit(estimator=7), "expected a complete estimator"),
+    (rehashed(arrays="../secret.safetensors"), "expected an array file beside it, got '../secret.safetensors'"),
+    (rehashed(arrays="gone.safetensors"), "expected an array file beside it, got 'gone.safetensors'"),
+    (rehashed(estimator={"class": "Popen", "state": {}}),
+     r"expected a complete estimator, got a changed file \(KeyError: 'Popen'\)"),
+    (rehashed(estimator={"class": "KernelResidual", "black_box": None, "state": {"fit": 1}}), "expected a complete estimator"),
+    (rehashed(estimator=7), "expected a complete estimator"),
+    (edit(estimator=7), "expected digest .* changed since it was saved"), (edit(digest=None), "expected digest None"),
+    (edit(arrays="gone.safetensors"), "expected digest .* changed since it was saved"),
+    (edit(note="new"), "expected digest .* changed since it was saved"), (deep, "expected JSON, .* recursion"),
 ])
 def test_damaged_folders(damage, message, tmp_path):
     save(SafeResidualRegressor().fit(X, Y), tmp_path)
     damage(tmp_path)
     with pytest.raises(ValueError, match=message):
+        load(tmp_path)
+
+
+def changed_state(folder, change, *, rehash=False):
+    path = folder / "estimator.json"
+    config = json.loads(path.read_text())
+    change(config["estimator"]["state"])
+    (rehashed if rehash else edit)(estimator=config["estimator"])(folder)
+
+
+def test_a_changed_decision_is_noticed(tmp_path):
+    fitted = SafeResidualRegressor(random_state=0).fit(X, Y)
+    save(fitted, tmp_path)
+    changed_state(tmp_path, lambda state: state.update(used_correction_=not state["used_correction_"]))
+    with pytest.raises(ValueError, match="expected digest .* changed since it was saved"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("estimator", [
+    KernelResidual(), PiecewisePolynomialRegressor(), SafeResidualRegressor(), ResidualRegressor(), ScratchRegressor(),
+    ConcatRegressor(), WeightedCombiner(), SafeResidualClassifier(), ResidualClassifier(), ScratchClassifier()],
+    ids=lambda e: type(e).__name__)
+def test_a_missing_field_is_named(estimator, tmp_path):
+    """Every field of the list is one a fit makes; without it nothing is loaded, instead of an AttributeError at predict."""
+    fitted = estimator.fit(X, LABELS if "Classifier" in type(estimator).__name__ else Y)
+    required = persistence._required(type(estimator))
+    assert set(required) <= set(vars(fitted)) and len(required) == len(set(required))
+    for name in required:
+        save(fitted, tmp_path)
+        changed_state(tmp_path, lambda state, name=name: state.pop(name), rehash=True)
+        with pytest.raises(ValueError, match=rf"expected a complete estimator.*{type(fitted).__name__} without {name}"):
+            load(tmp_path)
+
+
+@pytest.mark.parametrize("estimator", [SafeResidualRegressor(), WeightedCombiner(), ScratchClassifier()],
+                         ids=lambda e: type(e).__name__)
+def test_what_is_not_required_is_not_needed(estimator, tmp_path):
+    """With the listed fields alone an estimator loads and predicts the same: the list is complete."""
+    fitted = estimator.fit(X, LABELS if "Classifier" in type(estimator).__name__ else Y)
+    save(fitted, tmp_path)
+    required = set(persistence._required(type(estimator)))
+    changed_state(tmp_path, lambda state: [state.pop(name) for name in set(state) - required], rehash=True)
+    assert load(tmp_path).predict(Z).tobytes() == fitted.predict(Z).tobytes()
+
+
+def test_a_tree_too_deep_is_refused(tmp_path):
+    """Whichever of reading, hashing and unpacking runs out of stack first: it loads, or a ValueError says why not."""
+    save(KernelResidual().fit(X, Y), tmp_path)
+    limit, outcomes = sys.getrecursionlimit(), []
+    for depth in (10, *range(300, limit // 2 + 2)):
+        tree = 1
+        for _ in range(depth):
+            tree = {"list": [tree]}
+        sys.setrecursionlimit(limit + 2000)  # writing it needs room
+        try:
+            changed_state(tmp_path, lambda state, tree=tree: state.update(extra_=tree), rehash=True)
+        finally:
+            sys.setrecursionlimit(limit)
+        try:
+            load(tmp_path)
+            outcomes.append("loaded")
+        except ValueError as error:
+            assert "changed file" in str(error)
+            outcomes.append("refused")
+        save(KernelResidual().fit(X, Y), tmp_path)
+    assert outcomes[0] == "loaded" and outcomes[-1] == "refused"
+
+
+@pytest.mark.parametrize("step", ["_digest", "_unpack"])
+def test_running_out_of_stack_is_a_changed_file(step, tmp_path, monkeypatch):
+    """Reading runs out first on this interpreter; the two later steps must not depend on that."""
+    save(KernelResidual().fit(X, Y), tmp_path)
+
+    def too_deep(*arguments):
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(persistence, step, too_deep)
+    with pytest.raises(ValueError, match="got a changed file .*maximum recursion depth exceeded"):
         load(tmp_path)
 
 

@@ -107,6 +107,29 @@ def test_bad_parameters_leave_nothing_fitted(options, error, word):
     assert not hasattr(model, "coef_")
 
 
+def test_a_failing_refit_leaves_the_fit():
+    X, y = np.random.default_rng(0).random((30, 2)), np.arange(30.0)
+    model = PiecewisePolynomialRegressor(2, 3).fit(X, y)
+    before, prediction = dict(vars(model)), model.predict(X)
+    for options, bad_X, bad_y in (({"n_cells": 2**32}, X, y), ({"order": 400}, X, y), ({"n_cells": 2**30}, np.ones((30, 3)), y),
+                                  ({}, X[:, :1], np.array(["a"] * 30))):
+        model.set_params(**options)
+        with pytest.raises(ValueError):
+            model.fit(bad_X, bad_y)
+        model.set_params(order=2, n_cells=3)
+        assert vars(model).keys() == before.keys() and all(vars(model)[k] is v for k, v in before.items())
+        assert model.predict(X).tobytes() == prediction.tobytes()
+
+
+def test_parameters_set_after_the_fit_wait_for_the_next():
+    X, y = np.random.default_rng(0).random((30, 1)), np.arange(30.0)
+    model = PiecewisePolynomialRegressor(2, 3).fit(X, y)
+    before = model.predict(X)
+    assert (model.order_, model.n_cells_) == (2, 3)
+    assert model.set_params(n_cells=7, order=1).predict(X).tobytes() == before.tobytes()
+    assert model.fit(X, y).coef_.shape == (7, 1)
+
+
 def test_bad_data_is_refused():
     model, X = PiecewisePolynomialRegressor(), np.random.default_rng(0).random((30, 2))
     with pytest.raises(NotFittedError):
@@ -142,6 +165,13 @@ def test_risk_quadratic_is_the_risk_of_single_fits(order, d, K):
             model = PiecewisePolynomialRegressor(order, K, domain=(0, 1)).fit(X[r], delta * cosine(X[r]) + noise[r])
             direct = ((delta * cosine(Z) - model.predict(Z)) ** 2).mean()
             assert risk[r, 0] == pytest.approx(direct, rel=1e-3)  # midpoint rule, 60 or more nodes a cell: (1/60)^2 times a few
+
+
+def test_a_shape_of_any_norm_is_measured():
+    """Three times the shape at delta is the shape at 3 delta, on the same draws."""
+    one, three = (piecewise.piecewise_risks(100, 4, 2, lambda X, c=c: c * cosine(X), 0.5, 3, np.random.default_rng(0))
+                  for c in (1.0, 3.0))
+    np.testing.assert_allclose(three.risk([0.1, 0.5]), one.risk([0.3, 1.5]), rtol=1e-9)
 
 
 def test_batches_and_repetitions_do_not_mix():

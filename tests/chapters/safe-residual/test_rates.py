@@ -287,3 +287,10 @@ def test_split_factor_and_best_split():
 def test_bad_input_is_named(call, error, word):
     with pytest.raises(error, match=word):
         call()
+
+
+@pytest.mark.parametrize("change", [{"sigma": 1e-200}, {"sigma": 1e-155}, {"sigma": 1e200}, {"L": 1e200}])
+def test_noise_beyond_floats_is_named(change):
+    for call in (rates.lower_bound, rates.lower_bound_resolution):
+        with pytest.raises(ValueError, match=r"sigma: expected noise with finite sigma\^2 and n L\^2 / sigma\^2, got sigma="):
+            call(2000, 0.1, **(CLASS | change))

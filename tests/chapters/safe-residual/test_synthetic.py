@@ -127,6 +127,16 @@ def test_problem_is_what_it_says():
     np.testing.assert_allclose(flat.y, 0.0)
 
 
+def test_truth_by_hand():
+    """2 sin(6 pi / 4) + 1/4 = -1.75 a coordinate, over sqrt(d): its spread over the cube is then the same in every dimension."""
+    for d in (1, 4, 9):
+        assert synthetic.default_truth(np.full((2, d), 0.25)) == pytest.approx(-1.75 * math.sqrt(d), rel=1e-12)
+    # mean square of 2 sin + x about its mean in closed form: 2 + 1/12 - 4 E[sin(6 pi x) (-x)] = 2 + 1/12 - 4/(6 pi)
+    x = np.random.default_rng(0).random((200_000, 5))
+    variance = 2 + 1 / 12 - 4 / (6 * math.pi)
+    assert synthetic.default_truth(x).var() == pytest.approx(variance, rel=4 * math.sqrt(2 / 200_000))
+
+
 def test_torch_and_numpy_shapes_agree():
     import torch
 

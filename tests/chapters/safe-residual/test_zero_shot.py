@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paperbook.papers.safe_residual import heads, zero_shot
 from paperbook.papers.safe_residual.config_classifiers import ClassifierConfig
+from paperbook.papers.safe_residual.validation import stratified_split
 from paperbook.papers.safe_residual.zero_shot import METHODS, classifiers_run, few_label_study, losses, stratified_order
 from paperbook.study.params import ParameterError, configure
+from paperbook.study.seeds import rng
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -93,6 +96,71 @@ def test_seeds_repeat_and_test_rows_do_not_leak() -> None:
     few = study((x, z, y, xt[:50], zt[:50], yt[:50]), **options)  # another test set: the same heads, the same decisions
     for key in ("adopted", "gain", "gain_se", "best_epoch"):
         assert few[key] == first[key]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What `train_head` was given and what it found, call by call: scratch and residual for each n."""
+    seen: list[dict[str, Any]] = []
+    real = heads.train_head
+
+    def spy(head: Any, train: Any, validation: Any, **options: Any) -> Any:
+        result = real(head, train, validation, **options)
+        seen.append({"train": train, "validation": validation, "result": result})
+        return result
+
+    monkeypatch.setattr(heads, "train_head", spy)
+    return seen
+
+
+def test_heads_train_on_the_training_rows_and_stop_on_the_validation_rows(calls: list[dict[str, Any]]) -> None:
+    x, z, y, *test = blobs(0.5)
+    z = np.random.default_rng(0).normal(size=z.shape)  # so that base logits tell the rows apart
+    study((x, z, y, *test), seed=4, epochs=2)
+    order = stratified_order(y, rng(4, "few labels", "subset"))
+    for i, n in enumerate((40, 400)):
+        rows = order[:n]
+        split = stratified_split(y[rows], 0.2, int(rng(4, "few labels", "split", n).integers(2**31)))
+        for part, chosen in (("train", split.train), ("validation", split.validation)):
+            scratch, residual = (calls[2 * i + j][part] for j in range(2))
+            np.testing.assert_array_equal(residual.base_logits.numpy(), z[rows][chosen].astype(np.float32))
+            assert np.array_equal(residual.targets, y[rows][chosen]) and np.array_equal(scratch.targets, residual.targets)
+            assert np.array_equal(scratch.features, residual.features) and not scratch.base_logits.any()
+
+
+def test_patience_ends_the_training(calls: list[dict[str, Any]]) -> None:
+    x, z, y, xt, zt, yt = blobs(1.0)
+    for patience in (1, 3):
+        calls.clear()
+        study((x, 40 * z, y, xt, 40 * zt, yt), n_grid=[400], patience=patience)  # nothing to improve: f_0 has log-loss 0
+        residual = calls[1]["result"]
+        assert residual.stopped_early and residual.best_step == 0 and len(residual.steps) == 1 + patience
+
+
+def test_features_are_scaled_by_the_training_rows_alone() -> None:
+    random = np.random.default_rng(0)
+    x, x_test, fit = (random.normal(3, 2, (30, 4)).astype(np.float32), random.normal(3, 2, (9, 4)).astype(np.float32),
+                      np.sort(random.permutation(30)[:20]))
+    held = np.setdiff1d(np.arange(30), fit)
+    one, one_test = zero_shot._rescaled(x, x_test, fit)
+    moved = x.copy()
+    moved[held] = 7 * moved[held] + 100
+    two, two_test = zero_shot._rescaled(moved, x_test, fit)
+    assert one[fit].tobytes() == two[fit].tobytes() and one_test.tobytes() == two_test.tobytes()
+    assert not np.array_equal(one[held], two[held])
+    # float32 means of 20 rows
+    np.testing.assert_allclose(one[fit].mean(axis=0), 0, atol=1e-6)
+    assert np.mean(np.sum(one[fit] ** 2, axis=1)) == pytest.approx(1, rel=1e-5)
+
+
+def test_classes_of_one_size_take_turns() -> None:
+    """Keys of a class are evenly spaced, shifted as a whole: equal classes alternate strictly, so any window holds them in
+    proportion within one row, not only a prefix."""
+    for k in (2, 5):
+        y = np.random.default_rng(0).permutation(np.repeat(np.arange(k), 40))
+        for seed in range(50):
+            turns = y[stratified_order(y, np.random.default_rng(seed))].reshape(40, k)
+            assert (turns == turns[0]).all() and len(set(turns[0])) == k
 
 
 def test_prefixes_of_the_order_are_stratified_and_nested() -> None:

@@ -47,7 +47,8 @@ def complete(here):
     (here.root / CLAIMS).write_text(yaml.safe_dump(claims))
 
     (here.root / RESULT).parent.mkdir()
-    runs = [{"metrics": {"mean": 0.1 * s}, "provenance": {"seed": s, "wall_seconds": 1.0, "peak_mb": 1.0}} for s in range(5)]
+    provenance = {"wall_seconds": 1.0, "peak_mb": 1.0, "parameters": {"profile": "reader", "n": 10000}}
+    runs = [{"metrics": {"mean": 0.1 * s}, "provenance": provenance | {"seed": s}} for s in range(5)]
     result = {"slug": SLUG, "page": "1-method", "profile": "reader", "code_hash": "0", "runs": runs}
     (here.root / RESULT).write_text(json.dumps(result))
 
@@ -104,6 +105,27 @@ def index_key(key: str, value) -> Callable[..., None]:
     return change
 
 
+def parameters(seed: int, **values) -> Callable[..., None]:
+    """Change the parameters one run was given (None: drop)."""
+
+    def change(data: dict) -> None:
+        given = dict(data["runs"][seed]["provenance"]["parameters"])
+        data["runs"][seed]["provenance"]["parameters"] = {k: v for k, v in (given | values).items() if v is not None}
+
+    return in_json(RESULT, change)
+
+
+def marked_choices(count: int) -> Callable[..., None]:
+    """Mark so many choices as open in the chapter's code, two of them in one place of the paper."""
+
+    def change(book) -> None:
+        for i in range(count):
+            with (book.root / "lib/paperbook/papers/demo_one" / ("method.py" if i else "config.py")).open("a") as stream:
+                stream.write(f"\n# OPEN(paper §{max(i, 1)}): choice {i}\n")
+
+    return change
+
+
 def remove(file: str) -> Callable[..., None]:
     return lambda book: (book.root / file).unlink()
 
@@ -140,6 +162,7 @@ BREAKS = [
     ("pages_listed", remove(OVERVIEW), "write 0-overview.md"),
     ("pages_listed", edit("_toc.yml", "1-method", "1-methods"), "1-methods has no source"),
     ("headers", edit(METHOD, "    format_name: myst\n", ""), "text_representation"),
+    ("headers", edit(METHOD, "cfg = configure(", "x = = 1\ncfg = configure("), "line 4: invalid syntax: 'x = = 1'"),
     ("section_order", edit(METHOD, "## Checks", "## Check"), "write the section '## Checks'"),
     ("section_order", edit(METHOD, "## Exercises", "## Checks\n\n## Exercises"), "stands 2 times"),
     ("section_order", lambda b: (typed("Checks", "## X")(b), edit(METHOD, "## Checks", "## T")(b),
@@ -150,6 +173,8 @@ BREAKS = [
     ("parameters_first", edit(METHOD, "n: int = 1000", "n: tuple = (1, 2)"), "write a list"),
     ("parameters_first", edit(METHOD, "n: int = 1000", "n = 1000"), "name: type = literal"),
     ("parameters_first", edit(METHOD, "seed: int = 0  # seed of every random stream\n", ""), "add `seed`"),
+    ("parameters_first", edit(METHOD, "n: int = 1000", "%time\nn: int = 1000"), "nothing but `name: type = literal"),
+    ("parameters_first", edit(METHOD, "cfg = configure(", "%time\ncfg = configure("), "second code cell"),
     ("parameters_first", edit(METHOD, "cfg = configure(", "m = n\ncfg = configure("), "second code cell"),
     ("cost_line", edit(METHOD, "```{cost} demo-one/1-method\n```\n", ""), "{cost} demo-one/1-method under the title"),
     ("cost_line", edit(METHOD, "```{cost} demo-one/1-method", "```{cost} demo-one/0-overview"), "names demo-one/0-overview"),
@@ -166,6 +191,16 @@ BREAKS = [
     ("profiles_sound", edit(f"chapters/{SLUG}/profiles/full.yaml", "n: ", "m: "), "m is no parameter"),
     ("profiles_sound", edit(f"chapters/{SLUG}/profiles/full.yaml", "profile: full", "profile: reader"), "write `profile: full`"),
     ("profiles_sound", index_key("main_page", "9-none"), "main_page"),
+    ("results_as_profiled", parameters(3, n=500),
+     "seed 3: n was 500, the profile says 10000; run `papermill` with the profile anew and join"),
+    ("results_as_profiled", parameters(0, n=None), "seed 0: n is missing, the profile says 10000"),
+    ("results_as_profiled", parameters(4, m=1), "m was 1, the page has no such parameter"),
+    ("results_as_profiled", edit(f"chapters/{SLUG}/profiles/reader.yaml", "n: 10000", "n: 20000"), "the profile says 20000"),
+    ("results_as_profiled", in_json(RESULT, lambda d: d["runs"][1]["provenance"].pop("parameters")), "names no parameters"),
+    ("results_as_profiled", lambda b: (b.root / RESULT).write_text("{"), "damaged"),
+    ("results_as_profiled", lambda b: (b.root / RESULT).rename((b.root / RESULT).with_name("2-gone.reader.json")),
+     "belongs to no page"),
+    ("results_as_profiled", remove(f"chapters/{SLUG}/profiles/reader.yaml"), "has no reader.yaml"),
     ("claims_enough", lambda b: (b.root / CLAIMS).write_text(yaml.safe_dump(yaml.safe_load((b.root / CLAIMS).read_text())[:7])),
      "write 1 more"),
     ("reader_results", in_json(RESULT, lambda d: d["runs"].pop()), "has 4"),
@@ -183,6 +218,8 @@ BREAKS = [
     ("index_resolves", index_row("index", test="tests/none.py::test_x"), "no file tests/none.py"),
     ("index_resolves", index_row("index", symbol=None), "write symbol"),
     ("open_choices", index_key("open_choices", []), "write 2 more"),
+    ("open_choices", marked_choices(3),
+     "marks 3 choices and 2 are listed; write a row for each of config.py:15, method.py:22, method.py:24"),
     ("open_choices", index_row("open_choices", key="effect"), "effect"),
     ("open_choices", index_row("open_choices", alternative=None), "write alternative"),
     ("exercises", index_key("exercises", []), "write 3 more"),
@@ -215,6 +252,16 @@ def test_every_rule_is_broken_once() -> None:
 def test_what_is_no_bare_decimal(complete, text: str) -> None:
     typed("Experiment", text)(complete)
     assert contract.no_bare_decimals(SLUG) == []
+
+
+def test_as_many_rows_as_marked_choices_suffice(complete) -> None:
+    marked_choices(2)(complete)
+    assert contract.open_choices(SLUG) == []
+
+
+def test_a_page_that_cannot_be_parsed_breaks_no_rule_by_crashing(complete) -> None:
+    edit(METHOD, "seed: int = 0", "seed: int = = 0")(complete)
+    assert "headers" in contract.check(SLUG, contract.STRUCTURE)
 
 
 def test_headings_inside_code_do_not_count(complete) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import nbformat
@@ -67,24 +68,69 @@ def test_a_cell_that_runs_too_long_is_stopped(book) -> None:
     assert "cell ran longer than 2 s" in book.paperbook("execute", "--timeout", "2", code=1)
 
 
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
-def test_a_kill_midway_leaves_every_page_whole_and_no_process_behind(book, kind: signal.Signals) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP])
+def test_a_kill_midway_leaves_every_page_whole_and_no_process_behind(book, tmp_path, kind: signal.Signals) -> None:
     _append_cell(book, "1-method", "import time\ntime.sleep(60)")
     folder = book.page("1-method").parent
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     command = [sys.executable, "-m", "paperbook.cli", "execute"]
-    process = subprocess.Popen(command, cwd=book.root, env=book.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = book.env() | {"TMPDIR": str(scratch)}
+    process = subprocess.Popen(command, cwd=book.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     watched = psutil.Process(process.pid)
     _until(lambda: any("ipykernel" in " ".join(child.cmdline()) for child in watched.children(recursive=True)), 30)
     children = watched.children(recursive=True)
     os.kill(process.pid, kind)
     process.communicate(timeout=30)
-    assert process.returncode == (130 if kind == signal.SIGINT else -signal.SIGKILL)
+    assert process.returncode == (-signal.SIGKILL if kind == signal.SIGKILL else 130)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     _, alive = psutil.wait_procs(children, timeout=20)  # a kernel notices within a second or two that its parent is gone
     for process_left in alive:
         process_left.kill()
     assert not alive
+    if kind == signal.SIGKILL:  # nobody could clean up, so the next call does
+        assert _scratch_folders(scratch)
+        command = [sys.executable, "-m", "paperbook.cli", "execute", "demo-one/0-overview"]
+        subprocess.run(command, cwd=book.root, env=environment, check=True, capture_output=True, timeout=60)
+    assert not _scratch_folders(scratch)
+
+
+def _scratch_folders(scratch) -> list[str]:
+    return [path.name for path in scratch.glob("paperbook-execute-*")]
+
+
+def test_nohup_is_respected(book) -> None:
+    _append_cell(book, "1-method", "import time\ntime.sleep(3)")
+    before = book.page("1-method").read_bytes()
+    command = ["nohup", sys.executable, "-m", "paperbook.cli", "execute", "demo-one/1-method"]
+    process = subprocess.Popen(command, cwd=book.root, env=book.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    watched = psutil.Process(process.pid)
+    _until(lambda: any("ipykernel" in " ".join(child.cmdline()) for child in watched.children(recursive=True)), 30)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and book.page("1-method").read_bytes() != before
+
+
+def test_only_folders_of_dead_processes_are_removed(here, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    hour_ago = time.time() - 3600
+    for name, pid, old in (("dead", str(dead.pid), False), ("alive", str(os.getpid()), True), ("young", None, False),
+                           ("old", None, True), ("odd", "x", True)):  # fmt: skip
+        folder = tmp_path / f"paperbook-execute-{name}"
+        folder.mkdir()
+        (folder / "page.ipynb").write_text("{}")
+        if pid is not None:
+            (folder / "pid").write_text(pid)
+        if old:
+            os.utime(folder, (hour_ago, hour_ago))
+    (tmp_path / "paperbook-execute-file").write_text("no folder")
+    (tmp_path / "else").mkdir()
+    execute._drop_leftovers()
+    left = {path.name.removeprefix("paperbook-execute-") for path in tmp_path.iterdir()}
+    assert {"alive", "young", "file", "else"} <= left and not {"dead", "old", "odd"} & left
 
 
 def _until(condition, seconds: float) -> None:

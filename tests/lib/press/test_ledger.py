@@ -63,7 +63,7 @@ def test_live_results_reasons_and_totals(here) -> None:
     assert found["never-run"].note == "it needs a GPU server" and found["never-run"].value == "–"
     assert "1-method" in found["silent"].note
     # Student t with two degrees of freedom: 0.2 +- 4.303 * 0.1 / sqrt(3)
-    assert found["mean-is-small"].value == "0.2 [−0.0484, 0.448], n = 3"
+    assert found["mean-is-small"].value == "0.2 [−0.0484, 0.448], 3 seeds"
     assert sum(ledger.totals(found.values()).values()) == 4
     assert ledger.totals_text(list(found.values())) == "4 claims: 2 hold, 2 not attempted"
     assert [row.claim.id for row in ledger.all_rows()] == list(found) and toc.toc_slugs() == [SLUG]

@@ -72,6 +72,31 @@ def test_paths_and_addresses_are_refused_in_every_text(mime: str) -> None:
             pages.normalise(_notebook(v4.new_output("display_data", data=data)), "s", "1-p")
 
 
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ([v4.new_output("stream", name="stdout", text="x" * 20_001)], "20.0 kB of text, at most 20 kB"),
+        ([v4.new_output("stream", name=name, text="x" * 15_000) for name in ("stdout", "stderr")], "30.0 kB of text"),
+        ([v4.new_output("display_data", data={"text/markdown": "ä" * 15_000})], "30.0 kB of text"),
+        ([v4.new_output("display_data", data={"application/json": {"x": ["y" * 20_000]}})], "kB of text"),
+        ([v4.new_output("display_data", data={"application/papermill.record/text/plain": "x" * 30_000})], "30.0 kB of text"),
+        ([v4.new_output("display_data", data={"text/html": "x" * 100_001})], "100.0 kB of HTML or SVG, at most 100 kB"),
+        ([v4.new_output("display_data", data={"image/svg+xml": "x" * 200_000})], "200.0 kB of HTML or SVG"),
+    ],
+)
+def test_text_that_nobody_reads_is_refused_with_its_cell(outputs, message: str) -> None:
+    with pytest.raises(pages.PageError, match=f"cell 0: its outputs hold .*{message}"):
+        pages.normalise(_notebook(*outputs), "s", "1-p")
+
+
+def test_text_at_its_limits_passes_and_each_cell_counts_alone() -> None:
+    printed = v4.new_output("stream", name="stdout", text="x" * 20_000)
+    nb = _notebook(printed, v4.new_output("display_data", data={"text/html": "x" * 100_000}))
+    nb.cells.append(v4.new_code_cell("2", outputs=[printed]))
+    pages.normalise(nb, "s", "1-p")
+    assert len(nb.cells[0].outputs) == 2
+
+
 def test_write_text_keeps_the_file_when_nothing_changes(tmp_path) -> None:
     path = tmp_path / "deep" / "x.txt"
     assert pages.write_text(path, "a") and not pages.write_text(path, "a") and pages.write_text(path, "b")

@@ -60,6 +60,19 @@ def test_a_bad_slug_is_refused(here, slug: str) -> None:
     assert sorted(here.root.rglob("*")) == before
 
 
+@pytest.mark.parametrize("slug", ["class", "import", "async", "not"])
+def test_a_word_of_python_is_refused(here, slug: str) -> None:
+    before = sorted(here.root.rglob("*"))
+    with pytest.raises(ValueError, match=f"slug: '{slug}' is a word of Python.*{slug}-paper"):
+        scaffold.new(slug)
+    assert sorted(here.root.rglob("*")) == before
+
+
+def test_a_word_of_python_within_a_slug_is_fine(here) -> None:
+    # soft keywords name modules without harm
+    assert scaffold.new("class-imbalance") and scaffold.new("match")
+
+
 def test_an_existing_chapter_is_refused_and_untouched(here) -> None:
     before = here.source("0-overview").read_text()
     with pytest.raises(FileExistsError, match="already there"):

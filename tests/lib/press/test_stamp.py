@@ -67,6 +67,108 @@ def test_versions_files_and_cells(book) -> None:
     assert book.states() == {"0-overview": "stale cells changed", "1-method": "stale cells changed"}
 
 
+def _recorded_claim(document: dict) -> None:
+    document["metadata"]["paperbook"]["claims"][0]["value"] = 0.5
+
+
+def _printed(document: dict) -> None:
+    (output,) = next(cell["outputs"] for cell in document["cells"] if cell.get("outputs"))
+    output["text"] = ["mean-is-stationary: holds (0.5, bound ≤ 1e-12)\n"]
+
+
+def _glued(document: dict) -> None:
+    (cell,) = (cell for cell in document["cells"] if "finish" in "".join(cell["source"]))
+    (output,) = cell["outputs"]
+    output["data"]["application/papermill.record/text/plain"] = ["0.5"]
+
+
+def _source(document: dict) -> None:
+    (cell,) = (cell for cell in document["cells"] if "finish" in "".join(cell["source"]))
+    cell["source"] = [*cell["source"][:-1], cell["source"][-1] + "  # edited"]
+
+
+def _text(document: dict) -> None:
+    cell = document["cells"][0]
+    cell["source"] = ["# Another title\n", *cell["source"][1:]]
+
+
+def _one_cell_less(document: dict) -> None:
+    document["cells"].pop()
+
+
+def test_what_is_edited_by_hand_in_an_executed_page_stales_it(here) -> None:
+    with here.source("1-method").open("a") as stream:
+        stream.write("\n+++\n\nThe end.\n")
+    glued = 'from paperbook.study.show import glue\nglue("mean", ours)\n'
+    here.edit(here.source("1-method"), "path = run.finish(", glued + "path = run.finish(")
+    here.paperbook("execute", "demo-one/1-method")
+    page, before = here.page("1-method"), here.page("1-method").read_text()
+    assert stamp.edited_by_hand(json.loads(before)) == []
+    outputs, cells = "outputs changed by hand", "cells of the executed page changed by hand"
+    for change, reasons in ((_recorded_claim, [outputs]), (_printed, [outputs]), (_glued, [outputs]), (_source, [cells]),
+                            (_text, [cells]), (_one_cell_less, [cells, outputs])):  # fmt: skip
+        document = json.loads(before)
+        change(document)
+        assert stamp.edited_by_hand(document) == reasons, change.__name__
+    # an editor that saves lines as one string, or other indentation, changes nothing
+    document = json.loads(before)
+    for cell in document["cells"]:
+        cell["source"] = "".join(cell["source"])
+    page.write_text(json.dumps(document))
+    assert here.states()["1-method"] == "fresh"
+    # the next execution repairs what was edited
+    _printed(document)
+    page.write_text(json.dumps(document))
+    assert here.states()["1-method"] == f"stale {outputs}"
+    here.paperbook("execute")
+    assert page.read_text() == before
+
+
+def test_a_stamp_without_outputs_and_damaged_cells_are_stale(here) -> None:
+    page = here.page("1-method")
+    document = json.loads(page.read_text())
+    del document["metadata"]["paperbook"]["stamp"]["outputs"]
+    page.write_text(json.dumps(document))
+    assert here.states()["1-method"] == "stale the stamp says nothing about outputs"
+    document["cells"][0] = "text"
+    page.write_text(json.dumps(document))
+    assert here.states()["1-method"].startswith("stale the executed page is damaged (TypeError")
+
+
+def test_of_yaml_and_json_only_the_content_counts(here) -> None:
+    def hashed(name: str, text: str) -> str | None:
+        (here.root / name).write_text(text)
+        return stamp.file_hash(name)
+
+    for name in ("a.yaml", "a.yml"):
+        before = hashed(name, "a: 1\nb: [x, 2026-01-01]\n")
+        assert hashed(name, "# why\na: 1\n\nb:\n  - x  # which\n  - 2026-01-01\n\n\n# the end\n") == before
+        for other in ("a: 2\nb: [x, 2026-01-01]\n", 'a: 1\nb: [x, "2026-01-01"]\n', "b: [x, 2026-01-01]\na: 1\n", "a: [\n"):
+            assert hashed(name, other) != before
+        assert hashed(name, "a: [\n") != hashed(name, "a: [\n# unparsable: every byte counts\n")
+        assert hashed(name, "a: &a [*a]\n") != hashed(name, "a: &a [*a]  # a loop is no plain data\n")
+    before = hashed("a.json", '{"a": 1}')
+    assert hashed("a.json", '{\n "a": 1\n}\n') == before and hashed("a.json", '{"a": 2}') != before
+    assert hashed("a.json", "{") != hashed("a.json", "{\n")
+    assert hashed("a.txt", "a: 1") != hashed("a.txt", "a: 1\n")
+    assert stamp.file_hash("none.yaml") is None
+
+
+def test_comments_in_claims_stale_nothing(here) -> None:
+    claims = here.root / "chapters/demo-one/claims.yaml"
+    claims.write_text("# first\n" + claims.read_text() + "\n\n# last\n\n")
+    assert here.states()["1-method"] == "fresh"
+
+
+def test_a_syntax_error_names_page_cell_and_line(here) -> None:
+    here.edit(here.source("1-method"), "path = run.finish(", "%time\nx = = 1\npath = run.finish(")
+    position = next(i for i, cell in enumerate(json.loads(here.page("1-method").read_text())["cells"])
+                    if "run.finish(" in "".join(cell["source"]))  # fmt: skip
+    expected = f"cell {position}, line 2: invalid syntax: 'x = = 1'"
+    assert stamp.page_status("demo-one", "1-method").reasons == [f"source cannot be read: {expected}"]
+    assert f"demo-one/1-method: {expected}" in here.paperbook("execute", code=1)
+
+
 def test_missing_orphan_and_exit_code(book) -> None:
     book.paperbook("status", code=0)
     book.page("0-overview").unlink()

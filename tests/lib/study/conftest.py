@@ -33,6 +33,15 @@ kernelspec: {display_name: Python 3, language: python, name: python3}
 # Page
 
 ```{code-cell} ipython3
+:tags: [parameters]
+
+profile: str = "smoke"
+seed: int = 0
+steps: int = 10
+tau: float = 0.0  # margin
+```
+
+```{code-cell} ipython3
 from paperbook.papers.safe_residual.rates import minimax_rate
 ```
 """

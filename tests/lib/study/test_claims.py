@@ -16,6 +16,7 @@ from paperbook.study.statistics import Estimate
     [
         (0.03, "holds"),
         (0.05, "holds"),
+        (0.0, "holds"),
         (0.06, "fails"),
         (True, "fails"),
         (Estimate(0.03, 0.01, 0.049, 5), "holds"),
@@ -38,6 +39,7 @@ def measured(monkeypatch, gains):
 
     class Page(Config):
         steps: int = 20
+        tau: float = 0.0
 
     for seed, gain in enumerate(gains):
         Run("toy", "1-page", Page(profile="reader", seed=seed)).finish({"score": {"gain": gain}})

@@ -16,10 +16,11 @@ from paperbook.study.results import ResultError, Run, join, load_results, read_j
 
 class Page(Config):
     steps: int = 10
+    tau: float = 0.0
 
 
-def reader(seed, steps=20):
-    return Page(profile="reader", seed=seed, steps=steps)
+def reader(seed, steps=20, tau=0.0):
+    return Page(profile="reader", seed=seed, steps=steps, tau=tau)
 
 
 @pytest.fixture
@@ -60,6 +61,98 @@ def test_trials_with_other_parameters_stay_out(repository, clean_tree):
     finish(1, steps=99)
     join("toy")
     assert load_results("toy", "1-page", "reader").seeds == [0]
+
+
+def test_a_trial_of_a_parameter_that_the_profile_does_not_name_stays_out_too(repository, clean_tree):
+    finish(0)
+    Run("toy", "1-page", reader(1, tau=2.0)).finish({"score": {"gain": 99.0}, "curve": [1.0, 2.0]})
+    join("toy")
+    assert load_results("toy", "1-page", "reader").seeds == [0]
+
+
+def test_what_a_run_must_have_been_given(repository):
+    assert results.expected_parameters("toy", "1-page", "reader") == {"profile": "reader", "steps": 20, "tau": 0.0}
+
+
+def test_a_page_without_literals_has_no_expected_parameters(repository):
+    page = repository / "chapters" / "toy" / "1-page.md"
+    page.write_text(page.read_text().replace("steps: int = 10", "steps = 10"))
+    with pytest.raises(ResultError, match="name: type = literal"):
+        results.expected_parameters("toy", "1-page", "reader")
+
+
+def test_the_newest_run_of_a_seed_counts(repository, clean_tree):
+    finish(0, score={"gain": 1.0})
+    path = repository / "runs" / "toy" / "1-page"
+    (old,) = path.glob("*/result.json")
+    document = read_json(old)
+    document["provenance"]["date"] = "2020-01-01T00:00:00+00:00"
+    write_json(old.parent.with_name("older") / "result.json", {**document, "metrics": {"score": {"gain": 7.0}}})
+    join("toy")
+    assert load_results("toy", "1-page", "reader").values("score.gain").tolist() == [1.0]
+
+
+def change(path, field, value):
+    document = read_json(path)
+    document["provenance"][field] = value
+    write_json(path, document)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("lock_hash", "x"), ("config_hash", "x"), ("code_hash", "x"), ("versions", {"numpy": "1.0"})]
+)
+def test_runs_that_differ_are_refused_even_when_told(repository, clean_tree, field, value):
+    finish(0)
+    change(finish(1), field, value)
+    with pytest.raises(ResultError, match=f"differ in {field}"):
+        join("toy", allow_dirty=True)
+
+
+def test_runs_with_other_metrics_are_refused(repository, clean_tree):
+    finish(0)
+    finish(1, score={"loss": 1.0})
+    with pytest.raises(ResultError, match="different metrics"):
+        join("toy")
+
+
+def test_code_that_is_not_known_is_refused_unless_told(repository, clean_tree, monkeypatch):
+    monkeypatch.setattr(results, "_code_hash", lambda *_: "unknown")
+    finish(0)
+    with pytest.raises(ResultError, match="do not know their code"):
+        join("toy")
+    assert join("toy", allow_dirty=True)
+
+
+def test_committed_seeds_are_not_lost_unless_told(repository, clean_tree):
+    import shutil
+
+    for seed in range(3):
+        finish(seed)
+    join("toy")
+    for folder in (repository / "runs" / "toy" / "1-page").glob("*-s[12]"):
+        shutil.rmtree(folder)
+    with pytest.raises(ResultError, match="3 seeds are committed and 1 were found; seeds 1, 2 would be lost"):
+        join("toy")
+    assert load_results("toy", "1-page", "reader").seeds == [0, 1, 2]
+    join("toy", replace=True)
+    assert load_results("toy", "1-page", "reader").seeds == [0]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"schema": 1}', '{"page": "1-page", "provenance": {}, "metrics": {}}'])
+def test_json_that_is_no_run_is_named(repository, clean_tree, content):
+    finish(0)
+    stray = repository / "runs" / "toy" / "1-page" / "stray" / "result.json"
+    stray.parent.mkdir()
+    stray.write_text(content)
+    with pytest.raises(ResultError, match=r"runs/toy/1-page/stray/result\.json: not the result of a finished run"):
+        join("toy")
+
+
+@pytest.mark.parametrize(("field", "value"), [("status", "running"), ("seed", "0"), ("parameters", None), ("date", 3)])
+def test_a_run_with_a_wrong_field_is_named(repository, clean_tree, field, value):
+    change(finish(0), field, value)
+    with pytest.raises(ResultError, match=f"provenance.{field}"):
+        join("toy")
 
 
 def test_only_trials_is_refused(repository, clean_tree):

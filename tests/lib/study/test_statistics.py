@@ -49,6 +49,26 @@ def test_bootstrap_of_a_mean_is_close_to_its_normal_interval():
     assert e.mean == x.mean()
 
 
+def test_bootstrap_interval_is_the_middle_95_percent_of_its_draws():
+    x = np.random.default_rng(5).normal(size=30)
+    e = bootstrap_interval(x, lambda rows: float(rows.mean()), np.random.default_rng(6), draws=500)
+    picks = np.random.default_rng(6).integers(30, size=(500, 30))
+    drawn = np.sort(x[picks].mean(axis=1))
+    # 2.5 % of 500 draws lie outside on each side
+    assert drawn[11] <= e.low <= drawn[13] and drawn[486] <= e.high <= drawn[488]
+
+
+def test_the_end_of_an_interval_is_not_excluded():
+    e = Estimate(1.0, 0.5, 1.5, 5)
+    assert not e.excludes(0.5) and not e.excludes(1.5) and e.excludes(0.499) and e.excludes(1.501)
+
+
+def test_a_lower_level_gives_a_narrower_interval():
+    a, b = [3.0, 1.0, 2.0], [1.0, 0.0, 0.5]
+    half, most = paired_difference(a, b, level=0.5), paired_difference(a, b)
+    assert half.high - half.low < most.high - most.low
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Integer
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,6 +22,7 @@ from .validation import (
     check_black_box,
     check_features,
     check_logits,
+    check_losses,
     stratified_split,
     validation_size,
 )
@@ -40,13 +42,33 @@ class HeadPath:
     val_losses: list[float]
 
 
-def log_losses(logits: FloatArray, labels: IntArray) -> FloatArray:
+def _sorted_labels(name: str, values: Any) -> Any:
+    """Distinct labels in order; ValueError naming `name` for NaN or types that cannot be sorted together."""
+    labels = np.asarray(values)
+    if labels.ndim != 1 or not labels.size:
+        raise ValueError(f"{name}: expected a vector of labels, got shape {labels.shape}")
+    items = list(values) if isinstance(values, list | tuple) else labels.tolist()
+    if any(isinstance(item, float) and item != item for item in items):
+        raise ValueError(f"{name}: expected labels, got a missing value (NaN) among them")
+    text = [isinstance(item, str | bytes) for item in items]
+    try:
+        if any(text) and not all(text):  # NumPy would turn the numbers of a list into text
+            raise TypeError
+        return np.unique(labels)
+    except TypeError:
+        kinds = sorted({type(item).__name__ for item in items})
+        raise ValueError(f"{name}: expected labels of one type that can be sorted, got {' and '.join(kinds)}") from None
+
+
+def log_losses(logits: Float[np.ndarray, "n classes"], labels: Integer[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Negative log-likelihood (n,) in nats of labels (n,) in 0..k-1 under logits (n, k)."""
     return -log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
 
 
-def fit_linear_head(features: FloatArray, base_logits: FloatArray, labels: IntArray, val_features: FloatArray,
-                    val_base_logits: FloatArray, val_labels: IntArray, *, lr: float = 1.0, steps: int = 300,
+def fit_linear_head(features: Float[np.ndarray, "n dim"], base_logits: Float[np.ndarray, "n classes"],
+                    labels: Integer[np.ndarray, " n"], val_features: Float[np.ndarray, "n_v dim"],
+                    val_base_logits: Float[np.ndarray, "n_v classes"], val_labels: Integer[np.ndarray, " n_v"], *,
+                    lr: float = 1.0, steps: int = 300,
                     weight_decay: float = 1e-3, check_every: int = 10) -> HeadPath:
     """Full-batch gradient descent from W = 0, c = 0 on mean log-loss + weight_decay/2 |W|^2; logits = base + features W + c.
 
@@ -106,15 +128,19 @@ class _Head(ClassifierMixin, SharesBlackBox):
         Raises:
             ValueError: X or f0 not finite or of wrong shape, fewer than 2 classes, labels outside `classes` or the black box's
                 classes,
-                `val_fraction` outside (0, 1), fewer than 2 validation rows, logits not finite, another parameter out of range.
+                labels of mixed types, `classes` not sorted, `val_fraction` outside (0, 1), fewer than 2 validation rows, logits
+                not finite, another parameter out of range.
             TypeError: a black box that cannot be used, a parameter of the wrong type.
         After an error the estimator is what it was before the call.
         """
         twin = blank_copy(self)
         twin._check_parameters()
+        if isinstance(y, list | tuple) and len(y) and np.ndim(y[0]) == 0:
+            _sorted_labels("y", y)  # before NumPy makes one type of them
         X, y = validate_data(twin, X, y, dtype=np.float64)
+        seen = _sorted_labels("y", y)
         check_classification_targets(y)
-        twin.classes_ = twin._all_classes(np.unique(y))
+        twin.classes_ = twin._all_classes(seen)
         labels = np.searchsorted(twin.classes_, y)
         validation_size(len(X), twin.val_fraction)
         twin.needs_f0_ = f0 is not None and twin.black_box is None
@@ -122,6 +148,8 @@ class _Head(ClassifierMixin, SharesBlackBox):
         split = stratified_split(labels, twin.val_fraction, twin.random_state)
         twin.split_, twin.n_train_, twin.n_val_ = split, len(split.train), len(split.validation)
         base = twin._base(start)
+        with np.errstate(over="ignore", invalid="ignore"):
+            check_losses("black_box" if f0 is None else "f0", log_losses(base, labels))
         rows, held = split
         twin.head_ = fit_linear_head(
             X[rows], base[rows], labels[rows], X[held], base[held], labels[held],
@@ -135,7 +163,7 @@ class _Head(ClassifierMixin, SharesBlackBox):
         logits = self.logits(X, f0)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def logits(self, X: Any, f0: Any = None) -> FloatArray:
+    def logits(self, X: Any, f0: Any = None) -> Float[np.ndarray, "m classes"]:
         """Logits (m, k), also for two classes. NotFittedError before `fit`; ValueError as in `fit`, or where f0 is needed and
         missing."""
         check_is_fitted(self, "head_")
@@ -145,7 +173,7 @@ class _Head(ClassifierMixin, SharesBlackBox):
                              f"{len(self.classes_)}), got None")
         return self._combine(X, self._base(self._start(X, f0)))
 
-    def predict_proba(self, X: Any, f0: Any = None) -> FloatArray:
+    def predict_proba(self, X: Any, f0: Any = None) -> Float[np.ndarray, "m classes"]:
         """Class probabilities (m, k), rows sum to 1."""
         return softmax(self.logits(X, f0), axis=1)
 
@@ -165,9 +193,15 @@ class _Head(ClassifierMixin, SharesBlackBox):
         """The classes in play: given, the black box's, or those in y. All sorted; logits are in this order."""
         known, source = seen, "y"
         if self.classes is not None:
-            known, source = np.unique(np.asarray(self.classes)), "classes"
+            known, source = _sorted_labels("classes", self.classes), "classes"
+            given = np.asarray(self.classes)
+            # columns of f0 come in this order: sorting it silently would move every label
+            if given.tolist() != known.tolist():
+                raise ValueError(f"classes: expected sorted labels without repetition, {known.tolist()}, got {given.tolist()}")
         elif getattr(self.black_box, "classes_", None) is not None:
-            known, source = np.asarray(self.black_box.classes_), "black_box.classes_"
+            known, source = self._box_order()[0], "black_box.classes_"
+        if (seen.dtype.kind in "US") != (known.dtype.kind in "US") and "O" not in (seen.dtype.kind, known.dtype.kind):
+            raise ValueError(f"y: expected labels among {source} {known.tolist()}, got {seen.tolist()[0]!r} of another type")
         outside = np.setdiff1d(seen, known)
         if len(outside):
             raise ValueError(f"y: expected labels among {source} {known.tolist()}, got {outside[0]!r}")
@@ -182,7 +216,21 @@ class _Head(ClassifierMixin, SharesBlackBox):
         if self.black_box is None:
             return np.zeros((len(X), k))
         ask = next((getattr(self.black_box, name) for name in ASK if hasattr(self.black_box, name)), self.black_box)
-        return check_logits("black_box", ask(X), len(X), k, " from its logits")
+        logits = check_logits("black_box", ask(X), len(X), k, " from its logits")
+        if getattr(self.black_box, "classes_", None) is None:
+            return logits
+        theirs, order = self._box_order()
+        if theirs.tolist() != self.classes_.tolist():
+            raise ValueError(f"black_box: expected classes {self.classes_.tolist()}, got one with classes_ {theirs.tolist()}")
+        return logits if (np.diff(order) > 0).all() else logits[:, order]
+
+    def _box_order(self) -> tuple[Any, IntArray]:
+        """The black box's classes in order, and which of its columns each one is."""
+        known = _sorted_labels("black_box.classes_", self.black_box.classes_)
+        theirs = np.asarray(self.black_box.classes_)
+        if len(known) != len(theirs):
+            raise ValueError(f"black_box.classes_: expected labels without repetition, got {theirs.tolist()}")
+        return known, np.argsort(theirs, kind="stable")
 
     def _base(self, start: FloatArray) -> FloatArray:
         return start
@@ -202,12 +250,13 @@ class SafeResidualClassifier(_Head):
 
     Args:
         black_box: z_0. None is zero logits; else a fitted object with `decision_function` or `predict_log_proba`, or a callable
-            X -> logits (n, k) in the order of `classes_`. Never refitted; `clone` shares it.
+            X -> logits (n, k) in the order of `classes_`. Columns of a box with `classes_` of its own are put in this (sorted)
+            order. Never refitted; `clone` shares it.
         selection: the loss that decides, "accuracy" or "nll" (natural logarithm). Accuracy moves in steps of 1/n_v: coarse if
             n_v is small.
         val_fraction: in (0, 1), rows that choose the step on the path and judge; stratified, n_v >= 2.
         tau: >= 0; adopted where gain > tau se(gain). Ties keep the black box.
-        classes: all labels there can be, for data that miss some; None takes the black box's `classes_`, else those in y.
+        classes: all labels there can be, sorted, for data that miss some; None takes the black box's `classes_`, else those in y.
         lr, steps, weight_decay, check_every: of the full-batch gradient descent (`fit_linear_head`). Features are used as they
             come:
             scale them to about unit norm, or put a scaler in front.

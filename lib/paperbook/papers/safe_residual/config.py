@@ -5,12 +5,18 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from paperbook.study.params import Config
 
 Radii = Annotated[list[Annotated[float, Field(ge=0.0)]], Field(min_length=2)]
-Sizes = Annotated[list[Annotated[int, Field(ge=16)]], Field(min_length=2)]
+Sizes = Annotated[list[Annotated[int, Field(ge=16, le=10**8)]], Field(min_length=2)]
+
+MEMORY = 64e9
+"""Bytes a page may ask for; a size that needs more is refused before any work."""
+KERNEL_ROWS = 20_000
+"""Most rows of the kernel learner: its matrix takes n^2 * 8 bytes (3.2 GB here), its eigenvectors and workspace three times as
+much again."""
 
 
 def _increasing(values: list[float]) -> list[float]:
@@ -19,40 +25,64 @@ def _increasing(values: list[float]) -> list[float]:
     return values
 
 
-class TrustConfig(Config):
+def _fits_kernel(values: list[int]) -> list[int]:
+    largest = max(values)
+    if largest > KERNEL_ROWS:
+        need = largest**2 * 8 / 1e9
+        raise ValueError(f"expected at most {KERNEL_ROWS} rows, since the kernel matrix of {largest} alone takes {need:.3g} GB")
+    return values
+
+
+class PageConfig(Config):
+    """Base of the pages' parameters: numbers are finite (-p sigma 1e400 arrives as infinity)."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class TrustConfig(PageConfig):
     """Trust or learn (smoothness 1, one dimension): the problem, the radii, and how often data are simulated."""
 
-    n: int = Field(2000, ge=16, description="labelled rows")
+    # 200 data sets at once in the check of the upper bound: 8 GB an array at the most rows
+    n: int = Field(2000, ge=16, le=5 * 10**6, description="labelled rows")
     n_grid: Sizes = Field([500, 2000, 8000], description="sizes for which the lower bound is drawn")
     delta_grid: Radii = Field([0.003, 0.1, 1.0], description="radii ||f* - f_0||, increasing")
     sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
     smoothness_constant: float = Field(4.0, gt=0, description="Hölder constant L of the residual class")
     val_fraction: float = Field(0.5, gt=0, lt=1, description="share of the rows kept for selection (rho)")
     tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
-    reps: int = Field(300, ge=2, description="simulated data sets")
+    reps: int = Field(300, ge=2, le=10**7, description="simulated data sets")
 
     _sorted = field_validator("n_grid", "delta_grid")(_increasing)
 
 
-class CrossingConfig(Config):
+class CrossingConfig(PageConfig):
     """Where is delta_c: sizes, repetitions and the device that simulates."""
 
     n_grid: Sizes = Field([512, 2048, 8192], description="total rows of each study, half of them train, increasing")
-    n_routes: int = Field(2000, ge=16, description="total rows at which the three routes are compared")
+    n_routes: int = Field(2000, ge=16, le=10**8, description="total rows at which the three routes are compared")
     sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
     smoothness_constant: float = Field(4.0, gt=0, description="Hölder constant L of the residual class")
-    reps: int = Field(60, ge=2, description="simulated data sets for each size and class")
+    reps: int = Field(60, ge=2, le=10**7, description="simulated data sets for each size and class")
     draws: int = Field(200, ge=2, description="bootstrap resamples behind each interval")
     device: str = Field("numpy", description="numpy, or a torch device: auto, cpu, cuda, cuda:<i>")
-    batch_rows: int = Field(2**19, ge=1, description="rows simulated at a time; sets the peak memory")
+    batch_rows: int = Field(2**19, ge=1, le=2**29, description="rows simulated at a time; sets the peak memory")
 
     _sorted = field_validator("n_grid")(_increasing)
 
+    @field_validator("n_grid")
+    @classmethod
+    def _different_halves(cls, values: list[int]) -> list[int]:
+        # half of the rows train; the page halves downwards, crossing_study to the nearest
+        for halves in ([n // 2 for n in values], [round(0.5 * n) for n in values]):
+            if len(set(halves)) < len(halves):
+                raise ValueError(f"expected sizes whose halves, the training rows, differ; they are {halves}")
+        return values
 
-class SafetyConfig(Config):
+
+class SafetyConfig(PageConfig):
     """The price of safety: the problem, the grid of radii, the margins and the splits that are swept."""
 
-    n: int = Field(2000, ge=16, description="labelled rows")
+    n: int = Field(2000, ge=16, le=10**8, description="labelled rows")
     delta_grid: Radii = Field([0.0, 0.1, 0.4], description="radii ||f* - f_0||, increasing")
     sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
     val_fraction: float = Field(0.5, gt=0, lt=1, description="share of the rows kept for selection (rho)")
@@ -63,45 +93,55 @@ class SafetyConfig(Config):
     )
     sup_bound: float = Field(1.0, gt=0, description="B: bound on the size of residual and estimate, fixed beforehand")
     eta: float = Field(0.05, gt=0, lt=1, description="probability with which the oracle inequality may fail")
-    reps: int = Field(300, ge=2, description="simulated data sets")
-    cost_draws: int = Field(4000, ge=100, description="simulated validation sets for the selection cost")
+    reps: int = Field(300, ge=2, le=10**7, description="simulated data sets")
+    cost_draws: int = Field(4000, ge=100, le=10**8, description="simulated validation sets for the selection cost")
 
     _sorted = field_validator("delta_grid", "tau_grid", "rho_grid")(_increasing)
 
+    @model_validator(mode="after")
+    def _fits_memory(self) -> SafetyConfig:
+        # up to 500 validation sets at once, five arrays of them
+        need = 5 * 8 * min(500, self.cost_draws) * self.val_fraction * self.n
+        if need > MEMORY:
+            raise ValueError(f"n: expected validation sets within {MEMORY / 1e9:.0f} GB of memory, got n={self.n}, "
+                             f"val_fraction={self.val_fraction}, cost_draws={self.cost_draws}, which take {need / 1e9:.0f} GB")
+        return self
 
-class OverviewConfig(Config):
+
+class OverviewConfig(PageConfig):
     """The chapter in one figure: one simulated problem and the radii at which it is looked at."""
 
-    n: int = Field(2000, ge=16, description="labelled rows")
+    n: int = Field(2000, ge=16, le=10**8, description="labelled rows")
     delta_grid: Radii = Field([0.0, 0.03, 0.1, 0.4], description="radii ||f* - f_0||, increasing")
     sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
     val_fraction: float = Field(0.5, gt=0, lt=1, description="share of the rows kept for selection (rho)")
     tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
-    reps: int = Field(400, ge=2, description="simulated data sets")
+    reps: int = Field(400, ge=2, le=10**7, description="simulated data sets")
 
     _sorted = field_validator("delta_grid")(_increasing)
 
 
-class EstimatorConfig(Config):
+class EstimatorConfig(PageConfig):
     """The estimator and the simulated tables: sizes, radii and dimensions of the cells, draws behind each."""
 
     n_grid: Annotated[list[Annotated[int, Field(ge=16)]], Field(min_length=1)] = Field(
         [100, 400], description="labelled rows, increasing"
     )
     delta_grid: Radii = Field([0.0, 0.1, 0.3, 1.0], description="radii ||f* - f_0||, increasing")
-    dim_grid: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = Field(
+    dim_grid: Annotated[list[Annotated[int, Field(ge=1, le=10_000)]], Field(min_length=1)] = Field(
         [1, 10], description="dimensions of the inputs, one table each"
     )
     sigma: float = Field(0.5, gt=0, description="standard deviation of the noise")
     val_fraction: float = Field(0.3, gt=0, lt=1, description="share of the rows kept for selection (rho)")
     tau: float = Field(0.0, ge=0, description="adopt only if the gain exceeds tau standard errors")
     selection: Literal["holdout", "path"] = Field("holdout", description="what chooses the penalty of the learner")
-    reps: int = Field(4, ge=2, description="simulated data sets behind each cell of a table")
+    reps: int = Field(4, ge=2, le=10**7, description="simulated data sets behind each cell of a table")
 
     _sorted = field_validator("n_grid", "delta_grid", "dim_grid")(_increasing)
+    _small = field_validator("n_grid")(_fits_kernel)
 
 
-class TablesConfig(Config):
+class TablesConfig(PageConfig):
     """Diamonds: how many labelled stones, how many splits, and how the correction is selected."""
 
     n_grid: Annotated[list[Annotated[int, Field(ge=10)]], Field(min_length=1)] = Field(
@@ -115,6 +155,7 @@ class TablesConfig(Config):
     selection: Literal["holdout", "path"] = Field("holdout", description="what chooses the penalty of the learner")
 
     _sorted = field_validator("n_grid")(_increasing)
+    _small = field_validator("n_grid")(_fits_kernel)
 
     @field_validator("n_grid")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from paperbook.papers.safe_residual.backbones import check_prompt
 from paperbook.study.params import Config
@@ -20,6 +20,8 @@ _PAIRS = {"digits": "pixels", "cifar100": "clip", "ag_news": "causal-lm"}
 
 class ClassifierConfig(Config):
     """Which black box, which data, how many labels, and how the correction is fitted and selected."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     dataset: Literal["digits", "cifar100", "ag_news"] = Field("digits", description="data set; names its columns")
     backbone: Literal["pixels", "clip", "causal-lm"] = Field("pixels", description="what computes features and f_0's logits")

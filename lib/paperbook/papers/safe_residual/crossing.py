@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from paperbook.study.statistics import Estimate, bootstrap_interval
@@ -189,6 +190,8 @@ def crossing_study(
     function = check.function("shape", cosine if shape is None else shape)
     order = math.ceil(beta)
     train = [max(1, round(train_fraction * n)) for n in sizes]
+    if len(set(train)) < len(train):
+        raise ValueError(f"n_grid: expected sizes with different numbers of training rows, got {sizes} with {train}")
     cells = [(n_cells_class(n, beta, d, factor),) if resolution == "class" else choices for n in train]
     curves = [
         [piecewise_risks(n, k, order, function, sigma, reps, rng, d=d, device=device, max_elements=max_elements) for k in row]
@@ -243,8 +246,12 @@ class SafeCurve:
 
 
 def _gains(
-    shape_value: FloatArray, noise: FloatArray, shape_fit: FloatArray, noise_fit: FloatArray, delta: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+    shape_value: Float[np.ndarray, "reps n_v"],
+    noise: Float[np.ndarray, "reps n_v"],
+    shape_fit: Float[np.ndarray, "reps n_v"],
+    noise_fit: Float[np.ndarray, "reps n_v"],
+    delta: Float[np.ndarray, " radii"],
+) -> tuple[Float[np.ndarray, "reps radii"], Float[np.ndarray, "reps radii"]]:
     """Mean and standard error of D over validation rows for each delta: all inputs (reps, n_v), results (reps, D).
 
     With r^ = delta a + b and e = delta s + xi, D = r^(2e - r^) is a quadratic in delta on each row; three means and their 3 x 3

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +19,9 @@ from .validation import (
     blank_copy,
     check_black_box,
     check_features,
+    check_losses,
     check_regression,
+    check_squares,
     check_vector,
     holdout_split,
     validation_size,
@@ -52,7 +55,7 @@ class SelectionReport:
     alpha: float | None = None
 
 
-def gain_and_error(differences: FloatArray) -> tuple[float, float]:
+def gain_and_error(differences: Float[np.ndarray, " n_v"]) -> tuple[float, float]:
     """Mean and standard error sd(d, ddof=1)/sqrt(n_v) of the loss differences d_i = loss_i(f_0) - loss_i(corrected), n_v >= 2."""
     return float(np.mean(differences)), float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
 
@@ -108,9 +111,9 @@ class _AroundBlackBox(RegressorMixin, SharesBlackBox):
         """Fit to X (n, p), y (n,); `f0` (n,) replaces the predictions of the black box, which is then not called.
 
         Raises:
-            ValueError: X, y or f0 not finite or of wrong shape, text in y, `val_fraction` outside (0, 1), fewer than 2
-                validation rows,
-                a black box whose predictions are not finite or not one a row, another parameter out of range.
+            ValueError: X, y or f0 not finite or of wrong shape, text or dates in y, squared errors that overflow,
+                `val_fraction` outside (0, 1), fewer than 2 validation rows, a black box whose predictions are not finite or
+                not one a row, another parameter out of range.
             TypeError: a black box or learner that cannot be used, a parameter of the wrong type.
         After an error the estimator is what it was before the call.
         """
@@ -120,6 +123,8 @@ class _AroundBlackBox(RegressorMixin, SharesBlackBox):
         validation_size(len(X), twin.val_fraction)
         twin.needs_f0_ = f0 is not None and twin.black_box is None
         start = twin._start(X, f0)
+        check_squares("y", y)
+        check_squares("y - f0", y - start)
         split = holdout_split(len(X), twin.val_fraction, twin.random_state)
         twin.split_, twin.n_train_, twin.n_val_ = split, len(split.train), len(split.validation)
         twin._learn(X, y, start, split)
@@ -262,6 +267,7 @@ class SafeResidualRegressor(_AroundBlackBox):
                 alpha: float | None) -> SelectionReport:
         kept, corrected = target**2, (target - self._clipped(correction)) ** 2
         gain, se = gain_and_error(kept - corrected)
+        check_losses("y", (gain, se))
         return SelectionReport(rule, adopts(gain, se, self.tau), float(np.mean(kept)), float(np.mean(corrected)), gain, se,
                                _margin(gain, se), len(split.train), len(split.validation), alpha)
 
@@ -329,6 +335,7 @@ class WeightedCombiner(_AroundBlackBox):
         scratch = self.mean_ + self._clipped(self.residual_estimator_.predict(X[held]))
         blends = WEIGHTS[:, None] * start[held] + (1.0 - WEIGHTS[:, None]) * scratch
         self.val_losses_ = np.mean((y[held] - blends) ** 2, axis=1)
+        check_losses("y", self.val_losses_)
         self.weight_ = float(WEIGHTS[np.flatnonzero(self.val_losses_ == self.val_losses_.min())[-1]])
 
     def _combine(self, X: FloatArray, start: FloatArray) -> FloatArray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from .arguments import FloatArray, array, choice, integer, number
@@ -44,7 +45,8 @@ class ZeroInitHead(nn.Module):
             self.out.weight.zero_()
             self.out.bias.zero_()
 
-    def forward(self, features: torch.Tensor, base_logits: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: Float[torch.Tensor, "batch in"],
+                base_logits: Float[torch.Tensor, "batch out"]) -> Float[torch.Tensor, "batch out"]:
         """Logits (n, out_dim) for features (n, in_dim) and base logits (n, out_dim); no gradient flows into the base logits."""
         if features.ndim != 2 or features.shape[1] != self.in_dim:
             raise ValueError(f"features: expected shape (n, {self.in_dim}), got {tuple(features.shape)}")
@@ -227,6 +229,10 @@ def gd_path_closed_form(X: Any, y: Any, lr: float, steps: Any) -> FloatArray:
 
     Returns:
         Weights (p,) or (p, k) for one t; for several, the same with a leading axis T.
+
+    Raises:
+        ValueError, TypeError: naming the argument; `lr` where the path leaves the floating-point numbers, as it does for
+            lr > 2/max(l) and many steps.
     """
     X = array("X", X, ndim=2)
     y = array("y", y)
@@ -240,9 +246,14 @@ def gd_path_closed_form(X: Any, y: Any, lr: float, steps: Any) -> FloatArray:
     values = np.maximum(values, 0.0)
     moment = vectors.T @ (X.T @ y.reshape(len(y), -1)) / len(X)  # (p, k)
     t = times.reshape(-1, 1).astype(float)
-    shrink = 1.0 - (1.0 - lr * values) ** t  # (T, p)
-    # l = 0 has moment 0 too (X v = 0); its limit t lr keeps the division away from 0/0
-    factor = np.where(values > 0, shrink / np.where(values > 0, values, 1.0), t * lr)
-    path = np.einsum("pq,tq,qk->tpk", vectors, factor, moment)
+    with np.errstate(over="ignore"):
+        shrink = 1.0 - (1.0 - lr * values) ** t  # (T, p)
+        # l = 0 has moment 0 too (X v = 0); its limit t lr keeps the division away from 0/0
+        factor = np.where(values > 0, shrink / np.where(values > 0, values, 1.0), t * lr)
+    with np.errstate(over="ignore", invalid="ignore"):
+        path = np.einsum("pq,tq,qk->tpk", vectors, factor, moment)
+    if not np.isfinite(path).all():
+        raise ValueError(f"lr: expected a step size whose path stays finite (lr < 2/max(l) does), got {lr!r} with max(l) = "
+                         f"{values.max():.3g}")
     path = path[..., 0] if y.ndim == 1 else path
     return path if times.ndim else path[0]

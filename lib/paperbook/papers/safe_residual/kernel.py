@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .arguments import FloatArray, array, choice, number
-from .validation import adopt_state, blank_copy, check_features, check_regression, check_vector
+from .validation import (
+    adopt_state,
+    blank_copy,
+    check_features,
+    check_losses,
+    check_regression,
+    check_squares,
+    check_vector,
+)
 
 KERNELS = ("laplacian", "matern12", "matern32", "matern52", "rbf")
 # OPEN(paper App. F.1): kernel, bandwidth and penalties were not readable; Laplacian (Sobolev order 1 for d = 1), median
@@ -20,7 +29,7 @@ DEFAULT_ALPHAS = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 CHUNK_BYTES = 2**26  # rows of a kernel block are chosen so that the block stays below 64 MB
 
 
-def _distance(kernel: str, A: FloatArray, B: FloatArray) -> FloatArray:
+def _distance(kernel: str, A: Float[np.ndarray, "n p"], B: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "n m"]:
     metric = {"laplacian": "cityblock", "rbf": "sqeuclidean"}.get(kernel, "euclidean")
     return cdist(A, B, metric)  # builds no (n, m, p) array
 
@@ -90,9 +99,11 @@ class KernelResidual(RegressorMixin, BaseEstimator):
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val, y_val: expected both or none, got one of them")
         X, y = check_regression(self, X, y)
+        check_squares("y", y)
         if X_val is not None:
             X_val = check_features(self, X_val, reset=False)
             y_val = check_vector("y_val", y_val, len(X_val))
+            check_squares("y_val", y_val)
         self.center_, self.width_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.scale:
             spread = X.std(axis=0)
@@ -113,6 +124,7 @@ class KernelResidual(RegressorMixin, BaseEstimator):
             left_out = self.coefficients_ / np.where(diagonal > 0, diagonal, 1.0)
             left_out[:, np.isinf(alphas)] = y[:, None]
             self.scores_ = np.mean(left_out**2, axis=0)
+        check_losses("y", self.scores_)
         best = np.flatnonzero(self.scores_ == self.scores_.min())
         self.index_ = int(best[np.argmax(alphas[best])])
         self.alpha_ = float(alphas[self.index_])
@@ -130,7 +142,7 @@ class KernelResidual(RegressorMixin, BaseEstimator):
             alphas = np.append(alphas, np.inf)
         return alphas
 
-    def path(self, X: Any, include_zero: bool = False) -> FloatArray:
+    def path(self, X: Any, include_zero: bool = False) -> Float[np.ndarray, "m alphas"]:
         """Predictions (m, A) for every penalty of `alphas_`, with one product K(X, X_train) C a chunk of rows.
 
         `include_zero` appends the zero model as a last column (m, A + 1), unless the grid has it already.

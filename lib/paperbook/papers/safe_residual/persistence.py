@@ -23,12 +23,20 @@ from .piecewise import PiecewisePolynomialRegressor
 from .validation import HoldoutSplit
 
 FORMAT = "paperbook.safe_residual"
-VERSION = 1
+VERSION = 2
 CONFIG = "estimator.json"
 CLASSES: dict[str, Any] = {c.__name__: c for c in (
     KernelResidual, PiecewisePolynomialRegressor, estimators.SafeResidualRegressor, estimators.ResidualRegressor,
     estimators.ScratchRegressor, estimators.ConcatRegressor, estimators.WeightedCombiner, classifier.SafeResidualClassifier,
     classifier.ResidualClassifier, classifier.ScratchClassifier)}
+_FITTED: dict[str, tuple[str, ...]] = {  # what `predict` reads, by class; subclasses add to their bases
+    "KernelResidual": ("alphas_", "scores_", "gamma_", "X_train_", "coefficients_", "center_", "width_", "index_", "alpha_"),
+    "PiecewisePolynomialRegressor": ("order_", "n_cells_", "low_", "width_", "cells_", "coef_"),
+    "_AroundBlackBox": ("needs_f0_", "split_", "n_train_", "n_val_", "residual_estimator_"),
+    "_Head": ("classes_", "needs_f0_", "split_", "n_train_", "n_val_", "head_"),
+    "SafeResidualRegressor": ("used_correction_", "report_", "report_other_", "gain_", "gain_se_"),
+    "SafeResidualClassifier": ("used_correction_", "report_", "report_other_", "gain_", "gain_se_"),
+    "ScratchRegressor": ("mean_",), "ConcatRegressor": ("mean_",), "WeightedCombiner": ("mean_", "weight_", "val_losses_")}
 RECORDS: dict[str, Any] = {c.__name__: c for c in (SelectionReport, HoldoutSplit, HeadPath)}
 
 
@@ -36,8 +44,7 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> Path:
     """Write a fitted estimator of this package to `folder` (made if missing); return the folder.
 
     The arrays go to a file named by their hash, then one rename puts the JSON that points to it in place: a crash leaves the
-        earlier
-    save or the new one, never a mixture.
+    earlier save or the new one, never a mixture. The JSON carries a hash of its own, so a change of either file is noticed.
 
     Raises:
         TypeError: an estimator or (residual) learner that is not of this package, or a parameter JSON cannot hold; it is named.
@@ -54,7 +61,8 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> Path:
     blob = to_bytes(arrays)
     digest = hashlib.sha256(blob).hexdigest()
     name = f"arrays-{digest[:16]}.safetensors"
-    text = json.dumps({"format": FORMAT, "version": VERSION, "arrays": name, "sha256": digest, "estimator": tree}, indent=1)
+    document = {"format": FORMAT, "version": VERSION, "arrays": name, "sha256": digest, "estimator": tree}
+    text = json.dumps({**document, "digest": _digest(document)}, indent=1)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     _replace(target / name, blob)
@@ -73,7 +81,8 @@ def load(folder: str | os.PathLike[str], black_box: Any = None) -> Any:
 
     Raises:
         FileNotFoundError: no saved estimator in `folder`.
-        ValueError: a file that is truncated, changed, of another format or version, or a black box missing or not expected.
+        ValueError: a file that is truncated, changed, incomplete, of another format or version, or a black box missing or not
+            expected. (The hashes find accidents; they are no signature against someone who computes them anew.)
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
@@ -84,13 +93,19 @@ def load(folder: str | os.PathLike[str], black_box: Any = None) -> Any:
         raise FileNotFoundError(f"folder: expected {CONFIG} in {source}, found none")
     try:
         config = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got a truncated or changed file ({error})") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         got = config.get("format") if isinstance(config, dict) else config
         raise ValueError(f"{path}: expected format {FORMAT!r}, got {got!r}")
     if config.get("version") != VERSION:
         raise ValueError(f"{path}: expected version {VERSION}, got {config.get('version')!r}")
+    try:
+        digest = _digest({k: v for k, v in config.items() if k != "digest"})
+    except RecursionError as error:
+        raise ValueError(f"{path}: expected an estimator, got a changed file ({error})") from None
+    if digest != config.get("digest"):
+        raise ValueError(f"{path}: expected digest {config.get('digest')}, got {digest}: changed since it was saved")
     name = config.get("arrays")
     if not isinstance(name, str) or Path(name).name != name or not (source / name).is_file():
         raise ValueError(f"{path}: expected an array file beside it, got {name!r}, which is not there")
@@ -101,7 +116,7 @@ def load(folder: str | os.PathLike[str], black_box: Any = None) -> Any:
     try:
         arrays = from_bytes(blob)
         estimator, had_box = _unpack(config["estimator"], arrays), config["estimator"]["black_box"]
-    except (SafetensorError, KeyError, TypeError, AttributeError) as error:
+    except (SafetensorError, KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path}: expected a complete estimator, got a changed file ({type(error).__name__}: {error})") from None
     if had_box and black_box is None:
         raise ValueError(f"black_box: expected the one the estimator had when saved ({had_box}), got None")
@@ -110,6 +125,17 @@ def load(folder: str | os.PathLike[str], black_box: Any = None) -> Any:
             raise ValueError(f"black_box: the saved estimator had none, expected None, got {_name(black_box)}")
         estimator.black_box = black_box
     return estimator
+
+
+def _digest(document: dict[str, Any]) -> str:
+    """sha256 of a document in one spelling: keys sorted, no spaces."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _required(kind: Any) -> list[str]:
+    """Every parameter and fitted attribute an estimator of class `kind` needs to predict and to be fitted again."""
+    fitted = [name for base in kind.__mro__ for name in _FITTED.get(base.__name__, ())]
+    return [name for name in kind._get_param_names() if name != "black_box"] + ["n_features_in_", *fitted]
 
 
 def _name(value: Any) -> str:
@@ -160,15 +186,18 @@ def _pack(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
     raise TypeError(f"{where}: expected an object of this package to save, got {_name(value)}; save it with its own library")
 
 
-def _unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _unpack(tree: Any, arrays: dict[str, np.ndarray], fitted: bool = True) -> Any:
+    """What `_pack` packed. `fitted` says whether an estimator there has to be a fitted one (a parameter need not)."""
     if not isinstance(tree, dict):
         return tree
     if "class" in tree:
         kind = CLASSES[tree["class"]]
-        state = {k: _unpack(v, arrays) for k, v in tree["state"].items()}
+        state = {k: _unpack(v, arrays, fitted and k.endswith("_")) for k, v in tree["state"].items()}
         estimator = kind()
         if unknown := [k for k in state if not k.endswith("_") and k not in kind._get_param_names()]:
             raise KeyError(f"{tree['class']}.{unknown[0]}")
+        if missing := [k for k in _required(kind) if k not in state and (fitted or not k.endswith("_"))]:
+            raise KeyError(f"{tree['class']} without {missing[0]}")
         vars(estimator).update(state)
         return estimator
     if "record" in tree:

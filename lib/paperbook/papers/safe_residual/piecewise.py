@@ -17,13 +17,15 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import arguments as check
 from .arguments import FloatArray
 from .synthetic import Shape, namespace
+from .validation import adopt_state, blank_copy, check_features, check_regression
 
 RIDGE = 1e-3
 MAX_CELLS = 2**62  # flat cell numbers are int64
@@ -89,7 +91,8 @@ def cell_moments(flat: Any, columns: Sequence[Any], targets: Sequence[Any], size
     return gram, right
 
 
-def solve_cells(gram: FloatArray, right: FloatArray, ridge: float) -> FloatArray:
+def solve_cells(gram: Float[np.ndarray, "*cells p p"], right: Float[np.ndarray, "*cells p k"],
+                ridge: float) -> Float[np.ndarray, "*cells p k"]:
     """(gram + ridge I)^(-1) right over all leading axes: `gram` (..., p, p), `right` (..., p, k) -> (..., p, k)."""
     p = gram.shape[-1]
     if p == 1:
@@ -108,7 +111,8 @@ class PiecewisePolynomialRegressor(RegressorMixin, BaseEstimator):
     to it. Only cells that hold a row are stored; the others predict 0. Fit O(n p^2 + occupied p^3), p = C(d+order-1, d);
     predict O(n p).
 
-    Fitted: `low_`, `width_` (d,), `cells_` (occupied,) sorted flat numbers, `coef_` (occupied, p), `n_features_in_`.
+    Fitted: `low_`, `width_` (d,), `order_`, `n_cells_`, `cells_` (occupied,) sorted flat numbers, `coef_` (occupied, p),
+    `n_features_in_`.
     """
 
     def __init__(self, order: int = 1, n_cells: int = 10, ridge: float = RIDGE, domain: tuple[float, float] | None = None):
@@ -118,11 +122,17 @@ class PiecewisePolynomialRegressor(RegressorMixin, BaseEstimator):
         self.domain = domain
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PiecewisePolynomialRegressor:
-        """Fit to `X` (n, d), `y` (n,). ValueError/TypeError on bad parameters or data before anything is stored."""
+        """Fit to `X` (n, d), `y` (n,). ValueError/TypeError on bad parameters or data; the estimator is then what it was."""
+        twin = blank_copy(self)
+        twin._fit(X, y)
+        adopt_state(self, twin)
+        return self
+
+    def _fit(self, X: ArrayLike, y: ArrayLike) -> None:
         order, n_cells = check.integer("order", self.order, 1), check.integer("n_cells", self.n_cells, 1)
         ridge = check.number("ridge", self.ridge, 0.0, open_low=True)
         domain = _domain(self.domain)
-        rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        rows, target = check_regression(self, X, y)
         n, d = rows.shape
         p = math.comb(d + order - 1, d)
         if n_cells**d > MAX_CELLS:
@@ -137,20 +147,20 @@ class PiecewisePolynomialRegressor(RegressorMixin, BaseEstimator):
         low, width = _frame(rows, domain)
         flat, local = locate(((rows - low) / width).clip(0.0, 1.0), n_cells)
         cells, place = _compress(flat, n_cells**d)
-        gram, right = cell_moments(place, monomials(local, order), [target.astype(np.float64)], cells.size)
+        gram, right = cell_moments(place, monomials(local, order), [target], cells.size)
         self.low_, self.width_, self.cells_ = low, width, cells
+        self.order_, self.n_cells_ = order, n_cells
         self.coef_ = solve_cells(gram, right, ridge)[..., 0]
-        return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Predictions (n,) for `X` (n, d); NotFittedError before `fit`, ValueError on other widths or non-finite values."""
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=np.float64)
-        flat, local = locate(((rows - self.low_) / self.width_).clip(0.0, 1.0), self.n_cells)
+        rows = check_features(self, X, reset=False)
+        flat, local = locate(((rows - self.low_) / self.width_).clip(0.0, 1.0), self.n_cells_)
         place = np.searchsorted(self.cells_, flat).clip(0, self.cells_.size - 1)
         coef = np.where((self.cells_[place] == flat)[:, None], self.coef_[place], 0.0)
         out = coef[:, 0].copy()
-        for k, column in enumerate(monomials(local, self.order)[1:], start=1):
+        for k, column in enumerate(monomials(local, self.order_)[1:], start=1):
             out += coef[:, k] * column
         return out
 
@@ -217,7 +227,9 @@ class CellMeasure:
     inner: FloatArray
     norm2: float
 
-    def risk_terms(self, shape_coef: FloatArray, noise_coef: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def risk_terms(
+        self, shape_coef: Float[np.ndarray, "*batch cells p"], noise_coef: Float[np.ndarray, "*batch cells p"]
+    ) -> tuple[Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch"]]:
         """Curvature, slope and level of the risk quadratic from coefficients (..., C, p) of fit(shape) and fit(noise)."""
         moved = shape_coef @ self.gram
         curvature = self.norm2 + ((moved - 2.0 * self.inner) * shape_coef).sum((-2, -1))

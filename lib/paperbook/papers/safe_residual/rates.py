@@ -140,6 +140,13 @@ def _best(n: ArrayLike, delta: ArrayLike, sigma: float, L: float, beta: float, d
     beta, d, sigma, L = _class(beta, d, sigma, L)
     constant = bump_constant(beta, d)
     rows, radius = np.broadcast_arrays(check.array("n", n, 1.0), check.array("delta", delta, 0.0))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        largest = rows.max() * constant * np.square(L) / np.square(sigma)  # bounds every SNR below
+        finite = np.isfinite(largest / _plateau_snr(beta, d)) and np.isfinite(np.square(sigma))
+    if not finite:
+        raise ValueError(
+            f"sigma: expected noise with finite sigma^2 and n L^2 / sigma^2, got sigma={sigma!r}, L={L!r}, n={rows.max():g}"
+        )
     # As a function of real m the bound rises while A = delta, then follows m^(-2 beta) mmse(C m^-(2 beta+d)), which has one
     # peak: the best integer neighbours the larger of the two break points (brute force over m in the tests).
     peak = (constant * L**2 * rows / (sigma**2 * _plateau_snr(beta, d))) ** (1 / (2 * beta + d))
@@ -170,7 +177,10 @@ def lower_bound_resolution(n: ArrayLike, delta: ArrayLike, sigma: float, L: floa
 
 
 def selection_cost(R1: ArrayLike, sigma: float, n_v: int) -> FloatArray:
-    """Expected risk of the safe rule at delta = 0 (S5, Gaussian limit): R_1 Phi(-sqrt(n_v R_1) / (2 sigma)), `R1` >= 0."""
+    """Expected risk of the safe rule at delta = 0 (S5, Gaussian limit): R_1 Phi(-sqrt(n_v R_1) / (2 sigma)), `R1` >= 0.
+
+    Exact where the validation mean of r^^2 equals R_1; inputs drawn at random can only raise it (Phi is convex there).
+    """
     sigma, n_v = check.number("sigma", sigma, 0.0, open_low=True), check.integer("n_v", n_v, 2)
     risk = check.array("R1", R1, 0.0)
     return (risk * ndtr(-np.sqrt(n_v * risk) / (2 * sigma)))[()]
@@ -178,7 +188,11 @@ def selection_cost(R1: ArrayLike, sigma: float, n_v: int) -> FloatArray:
 
 @lru_cache(maxsize=1)
 def selection_cost_supremum() -> tuple[float, float]:
-    """(value, u): the largest 4 u^2 Phi(-u) and where; the cost S5 is at most value * sigma^2 / n_v for every estimate."""
+    """(value, u): the largest 4 u^2 Phi(-u) and where.
+
+    The cost S5 is at most value * sigma^2 / n_v, to leading order, for estimates without spikes (n_v ||r^||^4 / E r^^4 large);
+    an estimate that lives on a set of measure about 1/n_v can cost more.
+    """
     best = minimize_scalar(
         lambda u: -(math.log(4.0) + 2.0 * math.log(u) + log_ndtr(-u)),
         bounds=(0.1, 5.0),
@@ -258,7 +272,10 @@ def split_factor(rho: ArrayLike, beta: float, d: int) -> FloatArray:
 
 
 def best_split(n: int, beta: float, d: int, sigma: float, L: float) -> float:
-    """The rho in (0, 1) that minimises psi_n split_factor(rho) + .663 sigma^2/(rho n) (S10); it shrinks as `n` >= 4 grows."""
+    """The rho in (0, 1) that minimises psi_n split_factor(rho) + .663 sigma^2/(rho n) (S10); it shrinks as `n` >= 4 grows.
+
+    The unknown constant of psi_n is taken as 1.
+    """
     rate = float(minimax_rate(check.integer("n", n, 4), beta, d, sigma, L))
     floor = selection_cost_supremum()[0] * sigma**2 / n
     best = minimize_scalar(

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from .arguments import FloatArray, integer, number
 from .estimators import _AroundBlackBox
-from .validation import HoldoutSplit
+from .validation import HoldoutSplit, check_losses
 
 # (leaves, rows a leaf): seven settings, as many as the kernel learner has penalties
 BOOSTING_GRID = ((2, 2), (4, 2), (4, 5), (8, 5), (8, 20), (16, 20), (31, 20))
@@ -40,12 +40,14 @@ class _BoostingFromBlackBox(_AroundBlackBox):
 
     def _learn(self, X: FloatArray, y: FloatArray, start: FloatArray, split: HoldoutSplit) -> None:
         rows, held = split
+        _single("y", y)
         # neither library evaluates zero rounds: its early stopping returns at least one tree, so f_0 is judged here
         self.rounds_, self.setting_, self.model_ = 0, None, None
         self.val_loss_ = float(np.mean((y[held] - start[held]) ** 2))
         for setting in BOOSTING_GRID if self.max_rounds else ():
             model, rounds = self._boost(X, y, start, rows, held, setting)
             loss = float(np.mean((y[held] - self._boosted(model, rounds, X[held], start[held])) ** 2))
+            check_losses("y", loss)
             if loss < self.val_loss_:
                 self.rounds_, self.setting_, self.model_, self.val_loss_ = rounds, setting, model, loss
         self.used_correction_ = self.rounds_ > 0
@@ -90,6 +92,8 @@ class XGBoostBaseMargin(_BoostingFromBlackBox):
                setting: tuple[int, int]) -> tuple[Any, int]:
         import xgboost
 
+        _single("X", X)
+        _single("f0", start)
         leaves, leaf_rows = setting
         options = {"objective": "reg:squarederror", "learning_rate": self.learning_rate, "max_leaves": leaves, "max_depth": 0,
                    "grow_policy": "lossguide", "min_child_weight": leaf_rows, "tree_method": "hist", "nthread": 1, "seed": 0,
@@ -103,6 +107,8 @@ class XGBoostBaseMargin(_BoostingFromBlackBox):
     def _boosted(self, model: Any, rounds: int, X: FloatArray, start: FloatArray) -> FloatArray:
         import xgboost
 
+        _single("X", X)
+        _single("f0", start)
         return model.predict(xgboost.DMatrix(X, base_margin=start, nthread=1), iteration_range=(0, rounds)).astype(np.float64)
 
 
@@ -128,6 +134,14 @@ class StackingRival(_AroundBlackBox):
 
     def _combine(self, X: FloatArray, start: FloatArray) -> FloatArray:
         return self.model_.predict(np.column_stack([X, start]))
+
+
+def _single(name: str, values: FloatArray) -> None:
+    """ValueError where `values` leave float32, which the boosting libraries compute in; squares must fit as well for `y`."""
+    limit = float(np.finfo(np.float32).max)
+    largest = float(np.max(np.abs(values)))
+    if largest > (limit**0.5 if name == "y" else limit):
+        raise ValueError(f"{name}: expected values that boosting can hold in float32, got one of size {largest:.3g}")
 
 
 def _first_columns(X: FloatArray, width: int) -> FloatArray:

@@ -17,7 +17,7 @@ from .synthetic import make_black_box_regression
 
 OWN = ("scratch", "residual", "safe", "weighted", "concat")
 RIVALS = ("lightgbm", "stacking")
-LOW_CLARITY = 2  # I1, SI2, SI1
+LOW_CLARITY = 1  # I1, SI2
 
 
 def regressors(val_fraction: float, tau: float, selection: str, random_state: int, learner: Any = None) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def diamonds_study(X: FloatArray, y: FloatArray, clarity: ArrayLike, *, seed: in
     """One split of the diamonds: mean squared error (log price squared) on `n_test` target stones, for each method and n of
     `n_grid`.
 
-    Target stones have clarity above SI1. The black box is gradient boosting on `n_box` stones: of low clarity ("biased", it
+    Target stones have clarity SI1 or better. The black box is gradient boosting on `n_box` stones: of low clarity ("biased", it
     prices the
     target stones as if they were poor) or target stones of its own ("good"). Box, test and labelled stones are disjoint;
     smaller n are

@@ -4,6 +4,7 @@ expected."""
 from __future__ import annotations
 
 import copy
+from numbers import Number
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -64,21 +65,44 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> FloatArray:
 
 
 def check_regression(estimator: Any, X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
-    """X (n, p) and y (n,) as finite float64 arrays; ValueError for text targets, NaN, inf or lengths that differ."""
-    if y is not None and np.asarray(y).dtype.kind in "OUS":
+    """X (n, p) and y (n,) as finite float64 arrays; ValueError for targets that are text or dates, NaN, inf or lengths that
+    differ."""
+    kind = "b" if y is None else np.asarray(y).dtype.kind
+    if kind in "OUS":
         values = np.asarray(y).ravel()
         text = next((v for v in values if isinstance(v, str | bytes)), None)
         if text is not None:
             raise ValueError(f"y: expected numbers for a regression, got text such as {text!r}")
+        odd = [v for v in values if not isinstance(v, Number)]
+        if odd:
+            raise ValueError(f"y: expected numbers for a regression, got {type(odd[0]).__name__} {odd[0]!r}")
+    if kind in "mM":  # NumPy would turn them into counts of some unit without a word
+        raise ValueError(f"y: expected numbers for a regression, got dates or durations of dtype {np.asarray(y).dtype}")
     X, y = validate_data(estimator, X, y, reset=True, dtype=np.float64, y_numeric=True)
     return X, np.asarray(y, dtype=np.float64)
+
+
+def check_losses(name: str, losses: Any) -> None:
+    """ValueError naming `name` unless all losses are finite: squares of 1e155 and more overflow, and a gain of nan would keep
+    f_0 without a word."""
+    if not np.isfinite(losses).all():
+        raise ValueError(f"{name}: expected values whose losses are finite numbers, got losses of inf or nan; use smaller units")
+
+
+def check_squares(name: str, values: FloatArray) -> None:
+    """`check_losses` for the mean square of `values`, before anything is fitted to them."""
+    with np.errstate(over="ignore"):
+        check_losses(name, np.mean(np.square(values)))
 
 
 def check_vector(name: str, value: Any, n: int, source: str = "") -> FloatArray:
     """`value` as a finite float64 array (n,); a column (n, 1) is flattened. ValueError otherwise; `source` says where it came
     from."""
     try:
-        out = np.asarray(value, dtype=np.float64)
+        raw = np.asarray(value)
+        if raw.dtype.kind in "mM":
+            raise TypeError(raw.dtype)
+        out = raw.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"{name}: expected numbers of shape ({n},){source}, got {type(value).__name__}") from None
     if out.shape == (n, 1):

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Integer
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from paperbook.papers.safe_residual.arguments import FloatArray, array, choice, integer, number
+from paperbook.papers.safe_residual.arguments import array, choice, integer, number
 from paperbook.papers.safe_residual.config_classifiers import DEFAULT_PROMPTS, ClassifierConfig
 from paperbook.papers.safe_residual.estimators import adopts, gain_and_error
 from paperbook.papers.safe_residual.features import Cached, FeatureSpec, Progress, cache_features, load_cached
@@ -29,7 +30,7 @@ METHODS = ("f0", "scratch", "residual", "safe")
 SELECTIONS = ("accuracy", "nll")
 
 
-def stratified_order(labels: IntArray, generator: np.random.Generator) -> IntArray:
+def stratified_order(labels: Integer[np.ndarray, " n"], generator: np.random.Generator) -> Integer[np.ndarray, " n"]:
     """An order of all rows whose every prefix holds the classes in proportion, within one row a class; so subsets are nested.
 
     Row number j of the n_c shuffled rows of class c gets the key (j + u_c)/n_c with u_c uniform; rows are sorted by key.
@@ -41,7 +42,8 @@ def stratified_order(labels: IntArray, generator: np.random.Generator) -> IntArr
     return np.argsort(key, kind="stable")
 
 
-def losses(logits: NDArray[Any], labels: IntArray, selection: str) -> FloatArray:
+def losses(logits: Float[np.ndarray, "n classes"], labels: Integer[np.ndarray, " n"],
+           selection: str) -> Float[np.ndarray, " n"]:
     """Loss of each row (n,): 0/1 for ``"accuracy"``, negative log-likelihood in nats for ``"nll"``; logits (n, classes)."""
     choice("selection", selection, SELECTIONS)
     if selection == "accuracy":
