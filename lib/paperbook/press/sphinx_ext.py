@@ -410,7 +410,7 @@ class RunCommands(_Computed):
         meta = toc.index(slug)
         page = meta.get("main_page") or next(iter(toc.sources(slug)))
         lines = ["# smoke: what this book shows, on a laptop", f"paperbook execute {slug} --force"]
-        for profile, where in (("reader", "a few minutes a seed, on a CPU"), ("full", "the paper's scale, on a GPU server")):
+        for profile, where in (("reader", "the trend with intervals, on a CPU"), ("full", "the paper's scale, on a GPU server")):
             path = paths.profile_file(slug, page, profile)
             if path.is_file():
                 lines += ["", f"# {profile}: {where}; once per seed"]
