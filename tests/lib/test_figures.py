@@ -9,7 +9,7 @@ import pytest
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from paperbook.figures.style import MARKERS, PALETTE, band, direct_labels, panels
+from paperbook.figures.style import MARKERS, PALETTE, band, panels
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +44,9 @@ def test_the_cycle_wraps():
     assert axes.lines[0].get_color() == PALETTE[0]
 
 
-def test_panels_and_labels():
+def test_panels_are_rows_by_columns():
     figure, axes = panels(columns=2, rows=1, height=2.0)
     assert axes.shape == (2,) and figure.get_size_inches()[1] == 2.0
-    direct_labels(axes[0], 1.0, [0.1, 0.2], ["a", "b"])
-    assert [t.get_text() for t in axes[0].texts] == ["a", "b"]
 
 
 def test_the_same_figure_has_the_same_bytes():
@@ -67,7 +65,6 @@ def test_the_same_figure_has_the_same_bytes():
     [
         (lambda: panels(columns=0), "expected at least 1 of each"),
         (lambda: band(panels()[1], [1], [1.0], low=[0.5], label="x", index=0), "both or neither"),
-        (lambda: direct_labels(panels()[1], 1.0, [0.1], []), "labels: expected 1"),
     ],
 )
 def test_bad_input(call, message):

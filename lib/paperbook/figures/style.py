@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
@@ -85,11 +84,3 @@ def band(
     axes.plot(x, mean, line, color=colour, marker=marker, label=label)
     if low is not None and high is not None:
         axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
-
-
-def direct_labels(axes: Axes, x: float, heights: Sequence[float], labels: Sequence[str]) -> None:
-    """Write each label at ``(x, height)``, right of the line it names: saves the eye the way to a legend."""
-    if len(heights) != len(labels):
-        raise ValueError(f"labels: expected {len(heights)}, one for each height, got {len(labels)}")
-    for i, (height, label) in enumerate(zip(heights, labels, strict=True)):
-        axes.annotate(label, (x, height), xytext=(5, 0), textcoords="offset points", va="center", color=PALETTE[i % len(PALETTE)])
