@@ -190,7 +190,7 @@ def test_half_precision_stays_near_float32(clip_spec: FeatureSpec, tmp_path: Pat
 
 
 class Killed(RuntimeError):
-    pass
+    """Stands for the end of the process between two shards."""
 
 
 @pytest.mark.parametrize("name", ["clip_spec", "news_spec"])

@@ -91,7 +91,7 @@ def test_full_path_end_to_end(rehearsed: ClassifierConfig, tmp_path: Path, monke
 
 
 class Killed(RuntimeError):
-    pass
+    """Stands for the end of the process between two shards."""
 
 
 def test_a_killed_run_resumes_to_the_same_bits(rehearsed: ClassifierConfig, tmp_path: Path) -> None:

@@ -73,10 +73,8 @@ def fit_linear_head(features: Float[np.ndarray, "n dim"], base_logits: Float[np.
     """Full-batch gradient descent from W = 0, c = 0 on mean log-loss + weight_decay/2 |W|^2; logits = base + features W + c.
 
     Every `check_every` steps the validation log-loss is taken; the best check wins, step 0 (f_0 itself) included, ties to the
-    earlier.
-    Where the penalised training loss has risen since the last check, that stretch is undone and the step size halved, so
-    features of
-    any scale converge. O(n p k) a step.
+    earlier. Where the penalised training loss has risen since the last check, that stretch is undone and the step size halved,
+    so features of any scale converge. O(n p k) a step.
     """
     n, k = base_logits.shape
     weight, bias = np.zeros((features.shape[1], k)), np.zeros(k)
@@ -127,9 +125,8 @@ class _Head(ClassifierMixin, SharesBlackBox):
 
         Raises:
             ValueError: X or f0 not finite or of wrong shape, fewer than 2 classes, labels outside `classes` or the black box's
-                classes,
-                labels of mixed types, `classes` not sorted, `val_fraction` outside (0, 1), fewer than 2 validation rows, logits
-                not finite, another parameter out of range.
+                classes, labels of mixed types, `classes` not sorted, `val_fraction` outside (0, 1), fewer than 2 validation
+                rows, logits not finite, another parameter out of range.
             TypeError: a black box that cannot be used, a parameter of the wrong type.
         After an error the estimator is what it was before the call.
         """
@@ -258,8 +255,7 @@ class SafeResidualClassifier(_Head):
         tau: >= 0; adopted where gain > tau se(gain). Ties keep the black box.
         classes: all labels there can be, sorted, for data that miss some; None takes the black box's `classes_`, else those in y.
         lr, steps, weight_decay, check_every: of the full-batch gradient descent (`fit_linear_head`). Features are used as they
-            come:
-            scale them to about unit norm, or put a scaler in front.
+            come: scale them to about unit norm, or put a scaler in front.
         random_state: of the split.
 
     After `fit`: `classes_`, `used_correction_`, `val_loss_black_box_`, `val_loss_corrected_`, `gain_`, `gain_se_`, `report_`,

@@ -37,10 +37,8 @@ class SelectionReport:
     standard error.
 
     `margin` = gain / se (inf where se = 0 and gain > 0, 0 where both are 0); the rule adopts where gain > tau se. `alpha` is
-    the penalty
-    of the correction where the learner has one (inf: the zero model). With selection "path" the gain is optimistic: it is the
-    best of
-    a grid on the rows it is measured on.
+    the penalty of the correction where the learner has one (inf: the zero model). With selection "path" the gain is optimistic:
+    it is the best of a grid on the rows it is measured on.
     """
 
     rule: str
@@ -199,23 +197,20 @@ class SafeResidualRegressor(_AroundBlackBox):
 
     Args:
         black_box: f_0. None is the zero function; else a fitted object with `predict` or a callable X -> (n,). Never refitted;
-            `clone`
-            shares it. It should not have been trained on the rows given to `fit`, or the gain is judged against too good an f_0.
+            `clone` shares it. It should not have been trained on the rows given to `fit`, or the gain is judged against too
+            good an f_0.
         residual_estimator: any regressor, cloned and fitted to y - f_0; None takes `KernelResidual()`.
         val_fraction: rho in (0, 1), the part of the rows that judges; n_v = round(rho n) >= 2.
         tau: >= 0; the correction is adopted where gain > tau se(gain). 1 is conservative.
         clip: B > 0 bounds |r^|; None leaves it unbounded (the theorem needs a bound).
         refit: whether an adopted correction is fitted again to all rows. Off by default: the theorem is for the split.
         selection: "holdout", the learner tunes itself on the training rows and the validation rows only judge; "path"
-            (KernelResidual),
-            the validation rows also choose its penalty, the zero model being one of the candidates.
+            (KernelResidual), the validation rows also choose its penalty, the zero model being one of the candidates.
         random_state: of the split; the same state gives all estimators of this module the same split.
 
     After `fit`: `used_correction_`, `val_loss_black_box_`, `val_loss_corrected_` (mean squared errors), `gain_`, `gain_se_`,
-    `report_`
-    (`SelectionReport`), `report_other_` (the other rule on the same split, KernelResidual only, else None),
-    `residual_estimator_`,
-    `split_`, `n_train_`, `n_val_`, `n_features_in_`.
+    `report_` (`SelectionReport`), `report_other_` (the other rule on the same split, KernelResidual only, else None),
+    `residual_estimator_`, `split_`, `n_train_`, `n_val_`, `n_features_in_`.
     """
 
     # OPEN(paper Alg. 1): split fraction, margin and what tunes the learner are not known to us; .3, 0 and its own leave-one-out

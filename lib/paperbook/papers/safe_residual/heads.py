@@ -120,11 +120,10 @@ def train_head(head: ZeroInitHead, train: HeadData, validation: HeadData | None 
     """Train `head` in place; the data lie on `device` once and nothing is read back between checks.
 
     optimiser "gd" is gradient descent on loss + weight_decay/2 |weights|^2 (biases free); "adamw" decays decoupled (weights
-    only). Both
-    pull towards the base logits. The validation loss is logged at step 0, where it equals that of the base logits, and then every
-    `check_every` steps; the best check is restored, ties to the earlier. `patience` ends training after so many checks without
-    a new
-    best (one host read a check). Without `validation` the bare loop runs: no checks, no copies, the last weights are returned.
+    only). Both pull towards the base logits. The validation loss is logged at step 0, where it equals that of the base logits,
+    and then every `check_every` steps; the best check is restored, ties to the earlier. `patience` ends training after so many
+    checks without a new best (one host read a check). Without `validation` the bare loop runs: no checks, no copies, the last
+    weights are returned.
 
     Args:
         train, validation: `HeadData` of the head's widths.

@@ -58,8 +58,8 @@ class KernelResidual(RegressorMixin, BaseEstimator):
     """Kernel ridge regression without intercept: far from the data it predicts 0, which as a residual means "trust f_0".
 
     With K = V diag(l) V' the coefficients are V (l + alpha)^{-1} V' y for every penalty alpha at once: O(n^3) once, then O(n^2)
-    a penalty.
-    alpha = inf is the zero model. The penalty is chosen by leave-one-out, in closed form, or on a validation part given to `fit`.
+    a penalty. alpha = inf is the zero model. The penalty is chosen by leave-one-out, in closed form, or on a validation part
+    given to `fit`.
 
     Args:
         kernel: "laplacian" exp(-gamma |x-x'|_1), "matern12", "matern32", "matern52" (in gamma |x-x'|_2) or "rbf" exp(-gamma
@@ -70,8 +70,8 @@ class KernelResidual(RegressorMixin, BaseEstimator):
         scale: whether columns are centred and divided by their standard deviation on the training rows.
 
     After `fit`: `alpha_` (inf for the zero model), `alphas_` (A,), `scores_` (A,) mean squared leave-one-out or validation
-    error of each
-    penalty, `gamma_`, `X_train_` (n, p) as scaled, `coefficients_` (n, A), `center_` and `width_` (p,), `n_features_in_`.
+    error of each penalty, `gamma_`, `X_train_` (n, p) as scaled, `coefficients_` (n, A), `center_` and `width_` (p,),
+    `n_features_in_`.
     """
 
     def __init__(self, kernel="laplacian", gamma=None, alphas=None, include_zero=False, scale=True):

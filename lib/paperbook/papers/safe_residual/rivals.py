@@ -114,8 +114,7 @@ class XGBoostBaseMargin(_BoostingFromBlackBox):
 
 class StackingRival(_AroundBlackBox):
     """scikit-learn's StackingRegressor: ridge on x, f_0(x) and the learner's 5-fold predictions (passthrough). Uses all rows to
-    fit:
-    its folds take the place of the validation part."""
+    fit: its folds take the place of the validation part."""
 
     def _learn(self, X: FloatArray, y: FloatArray, start: FloatArray, split: HoldoutSplit) -> None:
         from sklearn.compose import TransformedTargetRegressor

@@ -68,10 +68,8 @@ def diamonds_study(X: FloatArray, y: FloatArray, clarity: ArrayLike, *, seed: in
     `n_grid`.
 
     Target stones have clarity SI1 or better. The black box is gradient boosting on `n_box` stones: of low clarity ("biased", it
-    prices the
-    target stones as if they were poor) or target stones of its own ("good"). Box, test and labelled stones are disjoint;
-    smaller n are
-    the first rows of larger ones.
+    prices the target stones as if they were poor) or target stones of its own ("good"). Box, test and labelled stones are
+    disjoint; smaller n are the first rows of larger ones.
 
     Returns:
         {"n": [..], "mse": {"f0" and each method: [..]}, "adopted": [0/1 ..], "margin": [..], "weight": [..], "rounds": [..]}
