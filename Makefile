@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup book test lint unit fresh notebooks pages bench data clean
+.PHONY: help setup book test lint unit faults fresh notebooks pages bench data clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -28,8 +28,8 @@ $(READY): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or 3.12 is missing. On Debian: apt-get install python3.11 python3.11-venv"; exit 1; fi
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) cannot make an environment. On Debian: apt-get install $$(basename $(PYTHON))-venv"; exit 1; }
-	@echo "installing the versions of constraints.txt (2 minutes and 2 GB the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[book,test,chapters,bench]' || { \
+	@echo "installing the versions of constraints.txt (2 minutes and 2.5 GB the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[book,test,chapters,bench,cluster]' || { \
 	  echo "pip could not install. It needs a package index (or a wheel folder) and 4 GB of disk; its own message stands above."; exit 1; }
 	@touch $@
 
@@ -42,7 +42,7 @@ book: setup  ## execute what is stale, build the HTML, say where to open it
 	@jupyter-book build . -W -n --keep-going -q
 	@echo "open $(CURDIR)/_build/html/index.html"
 
-test: setup lint unit fresh notebooks pages  ## everything that proves the book
+test: setup lint unit faults fresh notebooks pages  ## everything that proves the book
 
 lint: setup  ## style, types, layers
 	@ruff check lib tests
@@ -51,7 +51,10 @@ lint: setup  ## style, types, layers
 	@lint-imports
 
 unit: setup  ## library, chapters, rehearsals
-	@pytest tests/lib tests/chapters tests/benchmarks -n $(JOBS) --dist worksteal --shapes
+	@pytest tests/lib tests/chapters tests/benchmarks tests/gpu -n $(JOBS) --dist worksteal --shapes
+
+faults: setup  ## runs that are killed, starved, raced and damaged: what the user sees, and what survives
+	@pytest tests/faults -n $(JOBS) --dist loadfile
 
 fresh: setup  ## no executed page is older than what it depends on
 	@paperbook status

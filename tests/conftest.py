@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,9 @@ import pytest
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# tests are no package: what several folders of them share (`rehearsal`) is imported from here
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_addoption(parser):
@@ -57,3 +61,26 @@ def _own_errors_only_where_errors_are_expected(request):
     config.update("jaxtyping_disable", expects_errors)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def standins(tmp_path_factory):
+    """Small models and data of the schemas of the real ones, each built once a session (`rehearsal.standins`)."""
+    from rehearsal.standins import StandIns
+
+    return StandIns(tmp_path_factory.mktemp("standins"))
+
+
+@pytest.fixture(scope="session")
+def rehearse(request, tmp_path_factory):
+    """Runs a page with its full profile on small sizes and checks what it did (`rehearsal.harness`)."""
+    from rehearsal.harness import Rehearse
+    from rehearsal.warm import WarmKernels
+
+    folder = tmp_path_factory.mktemp("rehearsals")
+    # forking after CUDA has started breaks it; and one kernel alone has nothing to share
+    several = sum("rehearse" in getattr(item, "fixturenames", ()) for item in request.session.items) > 1
+    warm = WarmKernels(folder) if several and os.environ.get("PAPERBOOK_REHEARSE_ON") != "cuda" else None
+    yield Rehearse(folder, warm)
+    if warm:
+        warm.close()

@@ -102,6 +102,31 @@ def status(names: Targets = None) -> None:
 
 
 @app.command()
+def run(
+    target: Annotated[str, typer.Argument(metavar="SLUG[/PAGE]", help="a chapter (every page with the profile) or one page")],
+    profile: Annotated[str, typer.Option(help="smoke, reader, full or another profile of the chapter")] = "full",
+    seeds: Annotated[str, typer.Option(help="such as 0-4 or 0,3,7-9")] = "0",
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="overlaid on the profile")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray (RAY_ADDRESS names a cluster)")] = "local",
+    workers: Annotated[int | None, typer.Option(help="runs at once; default: as GPUs or cores allow", min=1)] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="GPUs of one run; a fraction shares one", min=0)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, start nothing")] = False,
+    force: Annotated[bool, typer.Option("--force", help="run finished ones anew, and forget checkpoints")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="plan and outcomes as JSON on stdout, lines on stderr")] = False,
+) -> None:
+    """Run pages through papermill: checked before any work, resumed where killed, skipped where finished.
+
+    Exit code 0: all runs are finished; 1: one failed; 2: refused before any work; 130: stopped, and resumable.
+    """
+    from paperbook.runner import command
+
+    with _plainly():
+        code = command.run(target, profile, seeds, changes or [], engine, workers, gpus_per_run, dry_run, force, as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
 def results(
     slug: Slug,
     page: Annotated[str | None, typer.Option(help="only this page")] = None,
@@ -110,13 +135,19 @@ def results(
     replace: Annotated[bool, typer.Option("--replace", help="accept that committed seeds are missing now")] = False,
 ) -> None:
     """Join the finished seeds under runs/ into the results that pages read; committed seeds are not lost silently."""
+    from paperbook.runner import folder
     from paperbook.study import paths
     from paperbook.study import results as study_results
 
     with _plainly():
-        for path in study_results.join(slug, page, profile, allow_dirty, replace):
-            count = len(study_results.read_json(path)["runs"])
-            typer.echo(f"{paths.relative(path)}: {count} {'seed' if count == 1 else 'seeds'}")
+        try:
+            for path in study_results.join(slug, page, profile, allow_dirty, replace):
+                seeds = [run["provenance"]["seed"] for run in study_results.read_json(path)["runs"]]
+                count = f"{len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}"
+                typer.echo(f"{paths.relative(path)}: {count}" + folder.gaps(seeds))
+        finally:
+            for line in folder.missing(slug, page, profile):
+                typer.echo(line, err=True)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from paperbook.press import ledger, stamp, toc
 from paperbook.press.sphinx_ext import anchor_ids
 from paperbook.study import paths
 from paperbook.study.claims import ClaimError, load_claims
-from paperbook.study.profiles import load_profile
+from paperbook.study.profiles import list_profiles, load_profile, read_yaml
 from paperbook.study.results import ResultError, expected_parameters, load_results
 
 Rule = Callable[[str], list[str]]
@@ -266,7 +266,9 @@ def results_as_profiled(slug: str) -> list[str]:
             continue
         seeds: dict[str, list[str]] = {}  # what differs -> where; usually all seeds of a file differ in the same way
         for run in results.provenance if results else ():
-            problem = "; ".join(_different_parameters(run.get("parameters"), expected))
+            # what changes the speed only may differ from the profile
+            wanted = {name: value for name, value in expected.items() if name not in run.get("execution", {})}
+            problem = "; ".join(_different_parameters(run.get("parameters"), wanted))
             seeds.setdefault(problem, []).append(str(run["seed"]))
         messages += [
             f"{name}: seed {', '.join(where)}: {problem}; run `papermill` with the profile anew and join"
@@ -274,6 +276,64 @@ def results_as_profiled(slug: str) -> list[str]:
             if problem
         ]
     return messages
+
+
+def rehearsal(slug: str) -> list[str]:
+    """Every full profile is rehearsed: the chapter's tests/chapters/<slug>/test_rehearsal.py names its file."""
+    profiles = full_profiles(slug)
+    name = f"tests/chapters/{slug}/test_rehearsal.py"
+    path = paths.root() / name
+    if not profiles:
+        return []
+    if not path.is_file():
+        return [f"{name}: write it, with a rehearsal of {', '.join(profiles)}"]
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        return [f"{name}, line {error.lineno}: write Python ({error.msg})"]
+    # a whole text of the code, so that no comment and no sentence counts as a rehearsal
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    messages = [f"{name}: write a rehearsal of {profile} (rehearse(slug, page, {profile!r}, changes))"
+                for profile in profiles if profile not in texts]  # fmt: skip
+    if not messages and not any(isinstance(n, ast.FunctionDef) and n.name.startswith("test") and _takes(n, "rehearse")
+                                for n in tree.body):  # fmt: skip
+        messages.append(f"{name}: write a test that calls the fixture `rehearse`")
+    return messages
+
+
+def _takes(function: ast.FunctionDef, name: str) -> bool:
+    """Whether the test asks for the fixture and calls it."""
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    return name in {a.arg for a in function.args.args} and any(_called(call) == name for call in calls)
+
+
+def pinned(slug: str) -> list[str]:
+    """In a full profile each `<what>_id` that names a hub repository comes with a `<what>_revision` that is a commit hash."""
+    messages = []
+    for name in full_profiles(slug):
+        where = f"{slug}/profiles/{name}"
+        try:
+            values = read_yaml(paths.chapter(slug) / "profiles" / name)
+        except ValueError as error:
+            messages.append(f"{slug}/profiles: {error}")
+            continue
+        for key, value in (values if isinstance(values, dict) else {}).items():
+            if not (isinstance(key, str) and key.endswith("_id") and isinstance(value, str) and value) or _local(value):
+                continue
+            revision = f"{key.removesuffix('_id')}_revision"
+            if not re.fullmatch(r"[0-9a-f]{40}", str(values.get(revision, ""))):
+                got = values.get(revision)
+                messages.append(f"{where}: write `{revision}:` as the 40-digit commit hash of {value}, got {got!r}")
+    return messages
+
+
+def full_profiles(slug: str) -> list[str]:
+    """File names of the full profiles of a chapter: ``full.yaml``, ``full-<what>.yaml``, ``<page>.full.yaml`` and so on."""
+    return [name for name in list_profiles(slug) if re.fullmatch(r"(?:[^.]+\.)?full(?:-[^.]+)?\.yaml", name)]
+
+
+def _local(identifier: str) -> bool:
+    return identifier.startswith(("/", ".", "~"))
 
 
 def _different_parameters(given: Any, expected: dict[str, Any]) -> list[str]:
@@ -432,7 +492,7 @@ def exercises(slug: str) -> list[str]:
 
 STRUCTURE: tuple[Rule, ...] = (
     pages_listed, headers, section_order, parameters_first, cost_line, short_cells, figures, no_bare_decimals, claims_sound,
-    profiles_sound, results_as_profiled,
+    profiles_sound, results_as_profiled, rehearsal, pinned,
 )  # fmt: skip
 CONTENT: tuple[Rule, ...] = (
     claims_enough, reader_results, full_config, benchmark, index_resolves, open_choices, exercises,

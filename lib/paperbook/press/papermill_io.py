@@ -1,7 +1,8 @@
 """papermill reads chapter sources (MyST Markdown) directly, through the ``papermill.io`` entry points of the package.
 
 papermill picks a handler by the prefix of the path as typed, so the entry points are ``chapters/``, ``./chapters/`` and
-``/`` (absolute paths); everything that is no ``.md`` behaves as in stock papermill.
+``/`` (absolute paths); everything that is no ``.md`` is read as in stock papermill. What is written to an absolute path, or below
+``runs/``, has its secrets removed.
 """
 
 from __future__ import annotations
@@ -53,14 +54,17 @@ class ChapterHandler:
         return str(nbformat.writes(read_source(Path(path))))
 
     def write(self, buf: str, path: str) -> Any:
-        """Write an executed notebook; never over a chapter's source.
+        """Write an executed notebook, whole or not at all, secrets removed; never over a chapter's source.
 
         Raises:
             ValueError: `path` ends in ``.md``.
         """
         if path.endswith(".md"):
             raise ValueError(f"output: expected a path ending in .ipynb, got {path!r} (sources are never written)")
-        return self._local.write(buf, path)
+        from paperbook.study.redaction import redact
+        from paperbook.study.results import write_atomic
+
+        return write_atomic(Path(path), redact(buf).encode())
 
 
 chapter_handler = ChapterHandler()

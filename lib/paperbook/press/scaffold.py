@@ -247,6 +247,19 @@ def test_refuses_bad_input(x: list[float], message: str) -> None:
         sample_mean(x)
 '''
 
+_REHEARSAL = '''\
+"""The full profile walks its own code path end to end; only places and sizes differ from a GPU server's run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_method(rehearse: Any) -> None:
+    found = rehearse("@SLUG@", "1-method", "full.yaml", {"n": 1000})
+    assert abs(found.metrics["mean"]) < 4 / 1000**0.5  # four standard errors of a mean of unit variance
+'''
+
 
 def new(slug: str) -> list[Path]:
     """Write a chapter and add it to _toc.yml; return the files written, _toc.yml last.
@@ -274,6 +287,7 @@ def new(slug: str) -> list[Path]:
         f"lib/paperbook/papers/{module}/config.py": _CONFIG,
         f"lib/paperbook/papers/{module}/method.py": _MODULE,
         f"tests/chapters/{slug}/test_method.py": _TEST,
+        f"tests/chapters/{slug}/test_rehearsal.py": _REHEARSAL,
     }
     there = [name for name in (f"chapters/{slug}", *files) if (root / name).exists()]
     if there or slug in toc.toc_slugs():

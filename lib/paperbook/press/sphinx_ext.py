@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 from paperbook.press import costs, execute, ledger, toc
-from paperbook.study import paths
+from paperbook.study import paths, profiles
 from paperbook.study.closure import library_hash
 
 logger = logging.getLogger(__name__)
@@ -324,10 +324,10 @@ class CostTable(_Computed):
 
 
 class BenchmarkTable(_Computed):
-    """``{benchmark-table} slug``: ours against the peer, and slopes of cost against size."""
+    """``{benchmark-table} slug``: ours against the peer, and slopes of cost against size; ``runner`` is the runner's."""
 
     def show(self, argument: str) -> list[nodes.Node]:
-        slug = self.slug(argument)
+        slug = argument if argument == "runner" else self.slug(argument)
         name = f"tests/benchmarks/{slug}/benchmarks.json"
         self.depend(name)
         path = paths.root() / name
@@ -410,15 +410,26 @@ class RunCommands(_Computed):
         meta = toc.index(slug)
         page = meta.get("main_page") or next(iter(toc.sources(slug)))
         lines = ["# smoke: what this book shows, on a laptop", f"paperbook execute {slug} --force"]
-        for profile, where in (("reader", "the trend with intervals, on a CPU"), ("full", "the paper's scale, on a GPU server")):
-            path = paths.profile_file(slug, page, profile)
-            if path.is_file():
-                lines += ["", f"# {profile}: {where}; once per seed"]
-                lines += [f"papermill chapters/{slug}/{page}.md runs/{page}.{profile}.s0.ipynb \\",
-                          f"    -f {paths.relative(path)} -p seed 0"]  # fmt: skip
+        if any(name.endswith("reader.yaml") for name in profiles.list_profiles(slug)):
+            lines += ["", "# reader: the trend with intervals, on a CPU; every page that has the profile"]
+            lines += [f"paperbook run {slug} --profile reader --seeds 0-4"]
+        for name in self.full_profiles(slug):
+            lines += ["", f"# {name}: the paper's scale, on a GPU server; --dry-run says what it needs"]
+            lines += [f"paperbook run {slug} --profile {name} --seeds 0-4"]
+        path = paths.profile_file(slug, page, "full")
+        if path.is_file():
+            lines += ["", "# the same with stock papermill, one seed"]
+            lines += [f"papermill chapters/{slug}/{page}.md runs/{page}.full.s0.ipynb \\",
+                      f"    -f {paths.relative(path)} -p seed 0"]  # fmt: skip
         lines += ["", "# join the finished seeds into the results that pages read", f"paperbook results {slug}"]
         block = nodes.literal_block("\n".join(lines), "\n".join(lines), language="bash")
         return [block]
+
+    @staticmethod
+    def full_profiles(slug: str) -> list[str]:
+        """Names of the chapter's full profiles, as ``--profile`` takes them: full, full-ag-news."""
+        names = {name.removesuffix(".yaml").split(".")[-1] for name in profiles.list_profiles(slug)}
+        return sorted(name for name in names if name == "full" or name.startswith("full-"))
 
 
 class _Notes(_Computed):

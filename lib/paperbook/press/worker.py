@@ -41,25 +41,17 @@ def main(arguments: list[str]) -> int:
 
 def run(source: Path, timeout: int) -> tuple[Any, dict[str, Any] | None]:
     """The executed notebook of `source`, and the failing cell (None when all ran)."""
-    from jupyter_client.kernelspec import KernelSpecManager
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     from paperbook.press.toc import read_source
-
-    class ThisEnvironment(AsyncKernelManager):
-        """python3 is always the interpreter that runs the press, never a kernelspec some user installed."""
-
-        def _kernel_spec_manager_default(self) -> KernelSpecManager:
-            return KernelSpecManager(kernel_dirs=[])
 
     nb = read_source(source)
     client = NotebookClient(
         nb,
         timeout=timeout,
         kernel_name="python3",
-        kernel_manager_class=ThisEnvironment,
+        kernel_manager_class=this_environment(),
         record_timing=False,
         shutdown_kernel="graceful",
         resources={"metadata": {"path": str(Path.cwd())}},
@@ -75,6 +67,18 @@ def run(source: Path, timeout: int) -> tuple[Any, dict[str, Any] | None]:
     except DeadKernelError:
         return nb, _failure(nb, seen["index"], "the kernel died (out of memory?)", "")
     return nb, None
+
+
+def this_environment() -> Any:
+    """A kernel manager class whose python3 is always this interpreter, never a kernelspec that some user installed."""
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+
+    class ThisEnvironment(AsyncKernelManager):
+        def _kernel_spec_manager_default(self) -> KernelSpecManager:
+            return KernelSpecManager(kernel_dirs=[])
+
+    return ThisEnvironment
 
 
 def _failure(nb: Any, index: int, message: str, trace: str) -> dict[str, Any]:

@@ -11,9 +11,12 @@ import hashlib
 import json
 import types
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from paperbook.study.record import record, recording
+from paperbook.study.requirements import Asset, Needs, Work
 
 C = TypeVar("C", bound="Config")
 
@@ -26,12 +29,30 @@ class ParameterError(ValueError):
 
 
 class Config(BaseModel):
-    """Base of every page's parameters: strict types, no unknown field, frozen."""
+    """Base of every page's parameters: strict types, no unknown field, frozen.
+
+    A page's own class may say what a run needs (:meth:`assets`, :meth:`needs`), how much work it is (:meth:`work`) and which
+    parameters to lower when memory runs out; the runner asks before it starts anything.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    memory_parameters: ClassVar[tuple[str, ...]] = ()
+    speed_parameters: ClassVar[tuple[str, ...]] = ()  # results do not depend on them (tested), so they are no part of the hash
 
     profile: Literal["smoke", "reader", "full"] = Field("smoke", description="scale of the run")
     seed: int = Field(0, ge=0, lt=2**31, description="seed of every random stream of the run")
+
+    def assets(self) -> list[Asset]:
+        """Data and weights the run reads; looks at the disk only, never at the network."""
+        return []
+
+    def needs(self) -> Needs:
+        """Estimates of memory and disk."""
+        return Needs()
+
+    def work(self) -> Work | None:
+        """Amount of work by the method's complexity; None where no such formula is known."""
+        return None
 
 
 def configure(config: type[C], namespace: Mapping[str, Any] | None = None) -> C:
@@ -57,12 +78,15 @@ def configure(config: type[C], namespace: Mapping[str, Any] | None = None) -> C:
     if problems:
         # `from None`: the reader of a failed run needs these lines, not pydantic's own traceback
         raise ParameterError("; ".join(problems)) from None
-    return cfg
+    return _watched(cfg) if recording() else cfg
 
 
 def config_hash(cfg: Config, exclude: Iterable[str] = ("seed",)) -> str:
-    """Twelve hex digits that name a configuration; the seed is left out so that the seeds of one study share a name."""
-    values = cfg.model_dump(mode="json", exclude=set(exclude))
+    """Twelve hex digits that name a configuration.
+
+    The seed is left out, so that the seeds of one study share a name, and so are parameters that change the speed only.
+    """
+    values = cfg.model_dump(mode="json", exclude={*exclude, *cfg.speed_parameters})
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -71,6 +95,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``"; did you mean x?"`` for the known name closest to `name`, or an empty string when none is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def _watched(cfg: C) -> C:
+    """`cfg` as an instance of a subclass that records the first read of each parameter, so that a rehearsal can see dead ones."""
+    base, seen = type(cfg), set[str]()
+
+    def __getattribute__(self: Any, name: str) -> Any:
+        if name in base.model_fields and name not in seen:
+            seen.add(name)
+            record("parameter", name=name)
+        return base.__getattribute__(self, name)
+
+    watched: Any = type(base.__name__, (base,), {"__getattribute__": __getattribute__, "__module__": base.__module__})
+    return watched.model_construct(**dict(cfg))
 
 
 def _user_namespace() -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
-"""What a page tells the press while it executes: the claims it judged live and the files it read.
+"""What a page tells whoever executes it: the claims it judged live, the files and the parameters it read.
 
-The press sets ``PAPERBOOK_RECORD`` to a file before it starts a kernel; nobody else does, so elsewhere this is silent.
+The press and the rehearsals set ``PAPERBOOK_RECORD`` to a file before they start a kernel; elsewhere this is silent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from paperbook.study.paths import relative
+
+
+def recording() -> bool:
+    """Whether anybody listens."""
+    return bool(os.environ.get("PAPERBOOK_RECORD"))
 
 
 def record(kind: str, **fields: Any) -> None:

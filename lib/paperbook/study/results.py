@@ -6,6 +6,7 @@ A run is one page, one configuration, one seed, and writes only under ``runs/``.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -27,8 +28,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from paperbook.study import closure, paths
+from paperbook.study.checkpoints import Checkpoints
 from paperbook.study.params import Config, config_hash
 from paperbook.study.record import record_read
+from paperbook.study.redaction import redact
 from paperbook.study.seeds import seed_everything
 from paperbook.study.statistics import Estimate, mean_interval
 
@@ -51,9 +54,46 @@ class Run:
 
     def __init__(self, slug: str, page: str, cfg: Config) -> None:
         self.slug, self.page, self.cfg = paths.checked_name("slug", slug), paths.checked_name("page", page), cfg
-        self.folder = paths.runs() / slug / page / f"{cfg.profile}-{config_hash(cfg)}-s{cfg.seed}"
+        self.folder = run_folder(slug, page, cfg)
         self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._told = -math.inf
+        self._checkpoints: Checkpoints | None = None
         seed_everything(cfg.seed)
+
+    def checkpoints(self, name: str = "") -> Checkpoints:
+        """Where this run keeps its checkpoints: ``checkpoints/<name>`` in its folder, bound to its configuration, seed and code.
+
+        Args:
+            name: one part of the run that trains on its own, such as one head; letters, digits, ``.``, ``_`` and ``-``.
+        """
+        if self._checkpoints is None:
+            key = {"config": config_hash(self.cfg), "seed": str(self.cfg.seed), "code": current_code_hash(self.slug, self.page)}
+            self._checkpoints = Checkpoints(self.folder / "checkpoints", key, clock=self._seconds)
+        return self._checkpoints.child(name) if name else self._checkpoints
+
+    def progress(self, done: int, total: int, what: str = "") -> None:
+        """Say how far the run is; whoever started it (``paperbook run``) shows it. Silent elsewhere, and cheap: twice a second.
+
+        Args:
+            done: units done so far, from 0 to `total`.
+            total: units in all, >= 1.
+            what: the part of the run, such as ``"features of the test split"``.
+        """
+        target = os.environ.get("PAPERBOOK_PROGRESS")
+        now = time.monotonic()
+        if not target or (now - self._told < 0.5 and done < total):
+            return
+        self._told = now
+        # progress is a courtesy: a disk that is full for it must not end the run
+        with contextlib.suppress(OSError):
+            content = {"done": int(done), "total": int(total), "what": what, "seconds": round(self._seconds(), 1)}
+            temporary = Path(f"{target}.tmp")
+            temporary.write_text(json.dumps(content), encoding="utf-8")
+            temporary.replace(target)
+
+    def _seconds(self) -> float:
+        """Wall seconds of this attempt."""
+        return time.perf_counter() - self._wall
 
     def finish(self, metrics: Mapping[str, Any]) -> Path:
         """Write ``result.json`` (metrics and provenance) atomically and return its path.
@@ -65,23 +105,34 @@ class Run:
             ResultError: when a metric is not finite or not plain data, naming its key; nothing is written then.
         """
         plain = _plain(metrics, "metrics")
+        _remove_secrets(plain)
         document = {"schema": SCHEMA, "slug": self.slug, "page": self.page, "provenance": self._provenance(), "metrics": plain}
         return write_json(self.folder / "result.json", document)
 
     def _provenance(self) -> dict[str, Any]:
+        earlier = self._checkpoints.earlier_seconds if self._checkpoints else 0.0
         return {
             "status": "finished",
             "profile": self.cfg.profile,
             "seed": self.cfg.seed,
-            "parameters": self.cfg.model_dump(mode="json", exclude={"seed"}),
+            "parameters": self.cfg.model_dump(mode="json", exclude={"seed", *self.cfg.speed_parameters}),
+            "execution": self.cfg.model_dump(mode="json", include=set(self.cfg.speed_parameters)),
             "config_hash": config_hash(self.cfg),
-            "code_hash": _code_hash(self.slug, self.page),
+            "code_hash": current_code_hash(self.slug, self.page),
             **surroundings(),
-            "wall_seconds": round(time.perf_counter() - self._wall, 2),
+            # of all attempts: what an attempt did after its last checkpoint was lost and is not counted
+            "wall_seconds": round(earlier + self._seconds(), 2),
+            "resumed": earlier > 0,
             "cpu_seconds": round(time.process_time() - self._cpu, 2),
             "peak_mb": peak_mb(),
-            "command": " ".join([Path(sys.argv[0]).name, *(arg for arg in sys.argv[1:] if "/" not in arg)]),
+            **_peak_gpu_mb(),
+            "command": redact(" ".join([Path(sys.argv[0]).name, *(arg for arg in sys.argv[1:] if "/" not in arg)])),
         }
+
+
+def run_folder(slug: str, page: str, cfg: Config) -> Path:
+    """``runs/<slug>/<page>/<profile>-<config hash>-s<seed>``: where one run writes, whoever starts it."""
+    return paths.runs() / slug / page / f"{cfg.profile}-{config_hash(cfg)}-s{cfg.seed}"
 
 
 def surroundings() -> dict[str, Any]:
@@ -138,7 +189,7 @@ class Results:
     @cached_property
     def code_is_current(self) -> bool:
         """Whether paper, kits and data are what they were when this was measured."""
-        return self.code_hash == _code_hash(self.slug, self.page)
+        return self.code_hash == current_code_hash(self.slug, self.page)
 
 
 def load_results(slug: str, page: str, profile: str) -> Results | None:
@@ -194,6 +245,8 @@ def join(
         raise ResultError(f"slug: there is no chapter {slug!r}")
     groups: dict[tuple[str, str], list[_FinishedRun]] = {}
     for path in sorted((paths.runs() / slug).glob("*/*/result.json")):
+        if not _came_to_its_end(path.parent):
+            continue
         run = _read_run(path)
         key = (run.page, run.provenance.profile)
         if key[1] != "smoke" and page in (None, key[0]) and profile in (None, key[1]):
@@ -201,7 +254,7 @@ def join(
     joined = [_joined(slug, *key, runs, allow_dirty, replace) for key, runs in sorted(groups.items())]
     if not joined:
         what = f"{slug}{'/' + page if page else ''}{' at ' + profile if profile else ''}"
-        raise ResultError(f"no finished run of {what} under runs/; start one with papermill and a profile, then join")
+        raise ResultError(f"no finished run of {what} under runs/; start one with `paperbook run` or papermill, then join")
     # every page was checked before the first file is written
     return [write_json(path, document) for path, document in joined]
 
@@ -213,11 +266,23 @@ def expected_parameters(slug: str, page: str, profile: str) -> dict[str, Any]:
         ResultError: when the page has no parameters cell of literals.
         FileNotFoundError: when there is no such page or profile.
     """
+    from paperbook.study.profiles import load_profile
+
+    values = parameter_cell(slug, page) | load_profile(slug, page, profile)
+    values.pop("seed", None)
+    return values
+
+
+def parameter_cell(slug: str, page: str) -> dict[str, Any]:
+    """The values in the page's parameters cell, which are its smoke profile.
+
+    Raises:
+        ResultError: when the page has no parameters cell of literals.
+        FileNotFoundError: when there is no such page.
+    """
     import ast
 
     import jupytext
-
-    from paperbook.study.profiles import load_profile
 
     notebook = jupytext.read(paths.chapter(slug) / f"{page}.md")
     cells = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
@@ -228,8 +293,6 @@ def expected_parameters(slug: str, page: str, profile: str) -> dict[str, Any]:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.value is None:
             raise ResultError(f"{slug}/{page}: its parameters cell must hold lines of the form `name: type = literal`")
         values[node.target.id] = ast.literal_eval(node.value)
-    values |= load_profile(slug, page, profile)
-    values.pop("seed", None)
     return values
 
 
@@ -240,6 +303,7 @@ class _Provenance(BaseModel):
     profile: str
     seed: int
     parameters: dict[str, Any]
+    execution: dict[str, Any] = {}
     config_hash: str
     code_hash: str
     lock_hash: str
@@ -259,6 +323,17 @@ class _FinishedRun(BaseModel):
     metrics: dict[str, Any]
 
 
+def _came_to_its_end(folder: Path) -> bool:
+    """Whether a run's page ran to its end: what the manifest says, where `paperbook run` wrote one."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return True  # stock papermill
+    try:
+        return bool(read_json(path)["status"] == "finished")
+    except (ResultError, KeyError, TypeError):
+        return False  # damaged: `paperbook run` looks at it anew
+
+
 def _read_run(path: Path) -> _FinishedRun:
     from pydantic import ValidationError
 
@@ -274,7 +349,7 @@ def _joined(
 ) -> tuple[Path, dict[str, Any]]:
     where = f"{slug}/{page} at {profile}"
     wanted = expected_parameters(slug, page, profile)
-    fitting = [run for run in runs if wanted.items() <= run.provenance.parameters.items()]
+    fitting = [run for run in runs if _fits(run.provenance, wanted)]
     if not fitting:
         raise ResultError(f"{slug}/{page}: {len(runs)} finished runs, none with the parameters of its {profile} profile")
     # a run repeated after a change of code counts once: the newest of each seed
@@ -316,6 +391,12 @@ def _joined(
     return target, document
 
 
+def _fits(provenance: _Provenance, wanted: Mapping[str, Any]) -> bool:
+    """Whether a run had the wanted parameters; of those that change the speed only, any value fits."""
+    asked = {name: value for name, value in wanted.items() if name not in provenance.execution}
+    return asked.items() <= provenance.parameters.items()
+
+
 def _keys(metrics: Any, prefix: str = "") -> set[str]:
     """Dotted names of all metrics."""
     if not isinstance(metrics, Mapping):
@@ -331,7 +412,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ResultError(f"{paths.relative(path)}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ResultError(f"{paths.relative(path)}: damaged, not JSON ({error}); delete it and make it anew") from None
@@ -383,7 +464,16 @@ def peak_mb() -> float:
     return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
 
 
-def _code_hash(slug: str, page: str) -> str:
+def _peak_gpu_mb() -> dict[str, float]:
+    """Peak memory torch allocated on the GPUs, MB (10^6 bytes), the largest of them; nothing where none was used."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return {}
+    return {"peak_gpu_mb": round(max(torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())) / 1e6, 1)}
+
+
+def current_code_hash(slug: str, page: str) -> str:
+    """Hash of the paper, kits and data code behind a page as it is now; "unknown" where it cannot be known."""
     try:
         return closure.code_hash(slug, page)
     except (ImportError, SyntaxError):
@@ -441,6 +531,16 @@ def _lookup(metrics: Any, key: str) -> Any:
         value = value[part]
         seen.append(part)
     return value
+
+
+def _remove_secrets(metrics: Any) -> None:
+    """Replace secrets in the texts of plain `metrics`, in place."""
+    places = metrics.items() if isinstance(metrics, dict) else enumerate(metrics)
+    for key, value in places:
+        if isinstance(value, str):
+            metrics[key] = redact(value)
+        elif isinstance(value, dict | list):
+            _remove_secrets(value)
 
 
 def _plain(value: Any, key: str) -> Any:

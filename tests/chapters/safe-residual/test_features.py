@@ -13,7 +13,15 @@ import torch
 
 from paperbook.papers.safe_residual import backbones, features
 from paperbook.papers.safe_residual.backbones import clip_pixels, load_backbone
-from paperbook.papers.safe_residual.features import FeatureSpec, cache_features, fetch_command, load_cached, locate
+from paperbook.papers.safe_residual.features import (
+    FeatureSpec,
+    cache_features,
+    fetch_command,
+    is_cached,
+    load_cached,
+    locate,
+    on_this_machine,
+)
 
 CPU = torch.device("cpu")
 CLIP_PROMPT = "a photo of a {class}."
@@ -373,6 +381,45 @@ def test_what_is_missing_is_named_with_the_command_that_fetches_it(kind: str, id
     if not identifier.startswith("/"):
         assert fetch_command(kind, identifier, "main") in str(caught.value)
     assert fetch_command("dataset", "a/b", "c") == "hf download a/b --revision c --repo-type dataset"
+
+
+@pytest.mark.parametrize("revision", [HASH, "main"])
+def test_a_snapshot_counts_once_its_files_are_there(revision: str, tiny_clip: Path, cifar_folder: Path, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download that was cut off leaves a folder, a shard short or a link to nowhere."""
+    fake_hub(tmp_path, monkeypatch, {"models--some--clip": tiny_clip, "datasets--some--images": cifar_folder})
+    assert on_this_machine("model", "some/clip", revision) and on_this_machine("dataset", "some/images", revision)
+    for kind, name in (("model", "some/clip"), ("dataset", "some/images"), ("model", "some/images"), ("dataset", "some/clip")):
+        there = (kind, name) in (("model", "some/clip"), ("dataset", "some/images"))
+        assert on_this_machine(kind, name, revision) == there
+        assert not on_this_machine(kind, name, "0" * 40) and not on_this_machine(kind, name, "")
+    model = tmp_path / "hub" / "models--some--clip" / "snapshots" / HASH
+    (model / "model.safetensors").rename(model / "model-00001-of-00002.safetensors")
+    assert not on_this_machine("model", "some/clip", revision)
+    index = model / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {str(i): f"model-0000{i}-of-00002.safetensors" for i in (1, 2)}}))
+    assert not on_this_machine("model", "some/clip", revision)
+    (model / "model-00002-of-00002.safetensors").symlink_to(tmp_path / "nowhere")
+    assert not on_this_machine("model", "some/clip", revision)
+    (tmp_path / "nowhere").write_bytes(b"weights")
+    assert on_this_machine("model", "some/clip", revision)
+    index.write_text(index.read_text()[:-9])
+    assert not on_this_machine("model", "some/clip", revision)
+    data = tmp_path / "hub" / "datasets--some--images" / "snapshots" / HASH
+    for path in data.rglob("*.parquet"):
+        path.unlink()
+        path.symlink_to(tmp_path / "not there")
+    assert not on_this_machine("dataset", "some/images", revision)
+
+
+def test_a_finished_cache_is_known_before_anything_is_loaded(clip_spec: FeatureSpec, tmp_path: Path) -> None:
+    assert not is_cached(clip_spec, tmp_path)
+    cache_features(clip_spec, tmp_path, device="cpu")
+    assert is_cached(clip_spec, tmp_path) and not is_cached(dataclasses.replace(clip_spec, split="test"), tmp_path)
+    assert not is_cached(dataclasses.replace(clip_spec, backbone_id=str(tmp_path / "none")), tmp_path)
+    (index,) = tmp_path.rglob("index.json")
+    index.write_text(index.read_text()[:40])
+    assert not is_cached(clip_spec, tmp_path)
 
 
 def test_weights_without_safetensors_are_refused(tiny_clip: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from paperbook.papers.safe_residual.heads import HeadData, ZeroInitHead, gd_path_closed_form, train_head
+from paperbook.study.checkpoints import Checkpoints, TrainingDiverged
 
 
 @pytest.fixture
@@ -190,3 +191,157 @@ def test_bad_data(g):
                               ((np.ones((3, 2)), np.ones(3), 0.1, -1), "steps: expected whole numbers")]:
         with pytest.raises(ValueError, match=message):
             gd_path_closed_form(*bad_call)
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------------
+
+
+OPTIONS = {
+    "validation, batches": {"batch_size": 32, "lr": 3e-2, "steps": 23, "check_every": 5},
+    "validation, patience": {"batch_size": 32, "lr": 0.2, "steps": 200, "check_every": 4, "patience": 3},
+    "validation, full batch": {"lr": 3e-2, "steps": 23, "check_every": 5, "optimiser": "gd"},
+    "bare, batches": {"batch_size": 50, "lr": 3e-2, "steps": 23, "check_every": 5},
+}
+
+
+def kept(folder, **options):
+    return Checkpoints(folder, {"config": "a", "seed": "0", "code": "b"}, **{"every_seconds": 0, **options})
+
+
+def trained(name, checkpoints=None, **changes):
+    """One training of `OPTIONS`, from its start every time: the same head, data and stream."""
+    g = torch.Generator().manual_seed(7)
+    train, held = problem(g), problem(g)
+    head, batches = ZeroInitHead(5, 3, 8, generator=g), torch.Generator().manual_seed(8)
+    options = {**OPTIONS[name], **changes}
+    held = None if name.startswith("bare") else held
+    found = train_head(head, train, held, generator=batches, checkpoints=checkpoints, **options)
+    return found, batches.get_state()
+
+
+def assert_same(one, two):
+    (a, stream), (b, other) = one, two
+    assert (a.best_step, a.steps, a.val_losses, a.stopped_early) == (b.best_step, b.steps, b.val_losses, b.stopped_early)
+    for key, value in a.head.state_dict().items():
+        assert torch.equal(value, b.head.state_dict()[key]), key
+    assert torch.equal(stream, other), "the stream of batches"
+
+
+class Killed(BaseException):
+    """Stands for the end of the process; nothing of the library catches it."""
+
+
+@pytest.fixture
+def kill_at(monkeypatch):
+    """Ends a training when it is about to take its `step`-th update."""
+
+    def arm(step):
+        taken = 0
+
+        def update(real):
+            def call(self, *args, **kwargs):
+                nonlocal taken
+                taken += 1
+                if taken == step:
+                    raise Killed
+                return real(self, *args, **kwargs)
+
+            return call
+
+        for kind in (torch.optim.AdamW, torch.optim.SGD):
+            monkeypatch.setattr(kind, "step", update(kind.step))
+
+    yield arm
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_checkpoints_change_no_bit(name, tmp_path):
+    assert_same(trained(name), trained(name, kept(tmp_path)))
+    assert_same(trained(name), trained(name, kept(tmp_path / "never due", every_seconds=1e6)))
+    assert len(list((tmp_path / "never due").glob("step-*"))) == 1, "the end is saved whether or not it is due"
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+@pytest.mark.parametrize("step", [2, 7, 8, 18])
+def test_a_killed_head_resumes_to_the_same_bits(name, step, tmp_path, kill_at, monkeypatch):
+    whole = trained(name)
+    kill_at(step)
+    with pytest.raises(Killed):
+        trained(name, kept(tmp_path))
+    monkeypatch.undo()
+    every = OPTIONS[name]["check_every"]
+    start = (step - 1) // every * every
+    assert kept(tmp_path).steps()[-1:] == ([start] if start else []), "it was saved at the last check before the kill"
+    again = kept(tmp_path)
+    assert_same(trained(name, again), whole)
+    assert again.steps()[-1] == (whole[0].steps[-1] if whole[0].steps else 23)
+
+
+def test_patience_that_ran_out_is_what_these_options_show():
+    found, _ = trained("validation, patience")
+    assert found.stopped_early and 0 < found.best_step < found.steps[-1] < 200 and found.steps[-1] == 20
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_a_head_killed_after_every_save_ends_with_the_same_bits(name, tmp_path, monkeypatch):
+    saves, original = [], Checkpoints.save
+
+    def save_and_die(self, step, **parts):
+        original(self, step, **parts)
+        saves.append(step)
+        raise Killed
+
+    whole = trained(name)
+    monkeypatch.setattr(Checkpoints, "save", save_and_die)
+    found = None
+    while found is None:
+        checkpoints = kept(tmp_path)
+        try:
+            found = trained(name, checkpoints)
+        except Killed:
+            checkpoints.release()
+    every = OPTIONS[name]["check_every"]
+    end = whole[0].steps[-1] if whole[0].steps else 23
+    assert saves == [*range(every, end, every), end], "each attempt goes on from the last save, and nothing is done twice"
+    assert_same(found, whole)
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_a_finished_head_is_not_trained_again(name, tmp_path, kill_at):
+    whole = trained(name, kept(tmp_path))
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("step-*")}
+    kill_at(1)
+    assert_same(trained(name, kept(tmp_path)), whole)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("step-*")} == before
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("every_seconds", [0, 1e6])
+def test_a_loss_that_leaves_the_numbers_stops_the_training(held, every_seconds, tmp_path):
+    g = torch.Generator().manual_seed(0)
+    features, y = torch.randn(60, 4, generator=g), torch.randn(60, 2, generator=g)
+    data = HeadData(features, torch.zeros(60, 2), y)
+
+    def run(checkpoints=None):
+        # each step multiplies the error by about 1e4, float32 ends at 3e38: the square leaves it within a handful of steps
+        return train_head(ZeroInitHead(4, 2), data, data if held else None, loss="mse", optimiser="gd", lr=1e4, weight_decay=0.0,
+                          steps=40, check_every=1, checkpoints=checkpoints)
+
+    with pytest.raises(TrainingDiverged, match="loss: expected a finite number, got (inf|nan) at step"):
+        run()
+    checkpoints = kept(tmp_path, every_seconds=every_seconds).child("residual-n60")
+    with pytest.raises(TrainingDiverged, match=r"lower lr \(now 10000\)") as caught:
+        run(checkpoints)
+    if every_seconds:
+        assert caught.value.checkpoint is None and not list(tmp_path.rglob("step-*"))
+        assert caught.value.step < 10 if held else caught.value.step == 40, "without checks nobody looks before the end"
+        return
+    assert caught.value.checkpoint == caught.value.step - 1 > 0 and "loss of residual-n60: expected" in str(caught.value)
+    # what is kept is good: going on from it, the loss of the state itself is still a number
+    head = ZeroInitHead(4, 2)
+    update = torch.optim.SGD([{"params": [head.out.weight]}, {"params": [head.out.bias]}], lr=1e4)
+    found = checkpoints.resume(head=head, optimiser=update)
+    assert found.step == caught.value.checkpoint
+    with torch.no_grad():
+        assert torch.isfinite(torch.nn.functional.mse_loss(head(features, torch.zeros(60, 2)), y))

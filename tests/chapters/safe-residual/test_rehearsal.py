@@ -1,4 +1,4 @@
-"""The full profiles walk their own code path end to end on a CPU: only ids, sizes and device differ from a GPU server's run."""
+"""The full profiles walk their own code path end to end on a CPU: only places and sizes differ from a GPU server's run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from paperbook.papers.safe_residual import backbones, zero_shot
 from paperbook.papers.safe_residual.config_classifiers import ClassifierConfig
@@ -16,64 +15,39 @@ from paperbook.papers.safe_residual.features import Cached
 from paperbook.papers.safe_residual.zero_shot import METHODS, classifiers_run, feature_specs
 from paperbook.study.params import configure
 from paperbook.study.paths import chapter
-from paperbook.study.results import Run
+from paperbook.study.profiles import read_yaml
 
-# what a rehearsal may change: places and sizes. Everything else is the profile's own value.
-SIZES: dict[str, Any] = {"head_batch_size": 32, "batch_size": 32, "shard_size": 100, "max_test": 50, "device": "cpu"}
-RUNS = {"full": {"n_grid": [20, 60, 200], "max_train": 0}, "full-ag-news": {"n_grid": [20, 60, 200], "max_train": 220}}
+SLUG, PAGE = "safe-residual", "6-classifiers"
+FOLDERS = {"full.yaml": ("tiny_clip", "large_cifar_folder"), "full-ag-news.yaml": ("tiny_qwen", "news_folder")}
+# 2,000 labels stay in the first: a claim reads the accuracy there
+SIZES: dict[str, dict[str, Any]] = {"full.yaml": {"n_grid": [100, 2000], "max_test": 50},
+                                    "full-ag-news.yaml": {"n_grid": [50, 200], "max_train": 220, "head_batch_size": 32}}
 PER_N = ("n", "n_train", "n_val", "safe_other", "adopted", "adopted_other", "gain", "gain_se", "best_epoch")
 
 
-class Watched:
-    """A configuration that remembers which of its fields were read."""
-
-    def __init__(self, cfg: ClassifierConfig) -> None:
-        self.cfg, self.read = cfg, set()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ClassifierConfig.model_fields:
-            self.read.add(name)
-        return getattr(self.cfg, name)
+def profile(name: str) -> dict[str, Any]:
+    return read_yaml(chapter(SLUG) / "profiles" / name)
 
 
-@pytest.fixture(params=list(RUNS))
-def rehearsed(request: pytest.FixtureRequest, tmp_path: Path) -> ClassifierConfig:
-    folders = {"full": ("tiny_clip", "cifar_folder"), "full-ag-news": ("tiny_qwen", "news_folder")}[request.param]
+def stand_in(request: pytest.FixtureRequest, folders: tuple[str, str]) -> dict[str, str]:
     weights, data = (str(request.getfixturevalue(name)) for name in folders)
-    values = yaml.safe_load((chapter("safe-residual") / "profiles" / f"{request.param}.yaml").read_text(encoding="utf-8"))
+    return {"backbone_id": weights, "backbone_revision": "", "dataset_id": data, "dataset_revision": ""}
+
+
+@pytest.mark.parametrize("name", list(FOLDERS))
+def test_full_path_end_to_end(name: str, rehearse: Any, request: pytest.FixtureRequest) -> None:
+    values = profile(name)
     assert set(ClassifierConfig.model_fields) - set(values) == {"seed"}, "the profile names every parameter"
-    stand_in = {"backbone_id": weights, "backbone_revision": "", "dataset_id": data, "dataset_revision": "",
-                "cache_dir": str(tmp_path / "cache")}
-    return configure(ClassifierConfig, {**values, **SIZES, **RUNS[request.param], **stand_in, "seed": 3})
-
-
-@pytest.mark.parametrize("name", list(RUNS))
-def test_the_profiles_themselves_are_valid_and_pinned(name: str) -> None:
-    values = yaml.safe_load((chapter("safe-residual") / "profiles" / f"{name}.yaml").read_text(encoding="utf-8"))
-    cfg = configure(ClassifierConfig, values)
-    for spec in feature_specs(cfg).values():
-        commits = spec.commits()  # a full hash needs no network to be resolved
-        assert all(len(commit) == 40 and not commit.startswith("local-") for commit in commits.values())
-
-
-def test_full_path_end_to_end(rehearsed: ClassifierConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAPERBOOK_RUNS", str(tmp_path / "runs"))
-    watched, seen = Watched(rehearsed), []
-    run = Run("safe-residual", "6-classifiers", watched)  # type: ignore[arg-type]
-    metrics = classifiers_run(watched, progress=lambda done, total: seen.append((done, total)))  # type: ignore[arg-type]
-    result = json.loads(run.finish(metrics).read_text(encoding="utf-8"))
-
-    assert watched.read == set(ClassifierConfig.model_fields), "every parameter of the profile is consumed"
-    pool = rehearsed.max_train or 240
-    assert seen == [(100, pool), (200, pool), (pool, pool), (50, 50)]
-    assert result["provenance"]["parameters"]["selection"] == "accuracy"
-    found = result["metrics"]
-    sizes = len(rehearsed.n_grid)
-    assert all(len(found[key]) == sizes for key in PER_N)
+    assert all(len(commit) == 40 and not commit.startswith("local-")  # a full hash needs no network to be resolved
+               for spec in feature_specs(configure(ClassifierConfig, values)).values() for commit in spec.commits().values())
+    found = rehearse(SLUG, PAGE, name, {**stand_in(request, FOLDERS[name]), **SIZES[name]}, seed=3).metrics
+    sizes = SIZES[name]["n_grid"]
+    assert all(len(found[key]) == len(sizes) for key in PER_N)
     for measure in ("accuracy", "nll"):
-        assert set(found[measure]) == set(METHODS) and all(len(v) == sizes for v in found[measure].values())
-    assert (found["n"], found["pool_size"], found["test_size"]) == (rehearsed.n_grid, pool, 50)
-    assert found["percent"]["safe_60"] == 100 * found["accuracy"]["safe"][1]
+        assert set(found[measure]) == set(METHODS) and all(len(v) == len(sizes) for v in found[measure].values())
+    pool, test = (2000, 50) if name == "full.yaml" else (220, 60)
+    assert (found["n"], found["pool_size"], found["test_size"]) == (sizes, pool, test)
+    assert found["percent"][f"safe_{sizes[1]}"] == 100 * found["accuracy"]["safe"][1]
     assert found["percent"]["black_box"] == 100 * found["accuracy"]["f0"][0]
     assert found["backbone_commit"].startswith("local-") and found["dataset_commit"].startswith("local-")
     for i, adopted in enumerate(found["adopted"]):  # the safe answer is one of the two, never a blend
@@ -81,25 +55,63 @@ def test_full_path_end_to_end(rehearsed: ClassifierConfig, tmp_path: Path, monke
         assert adopted == (found["gain"][i] > 0)
     assert found["nll"]["residual"][-1] < 0.8 * found["nll"]["f0"][-1], "f_0 is at chance; a head that trains is not"
 
-    # the rerun finds its features: no weights are loaded, nothing is encoded, and the numbers are the same
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("the rerun must not touch a model")
 
-    monkeypatch.setattr(backbones.ClipBackbone, "__init__", refuse)
-    monkeypatch.setattr(backbones.CausalLmBackbone, "__init__", refuse)
-    assert classifiers_run(rehearsed, progress=refuse) == metrics
+def test_critical_radius(rehearse: Any) -> None:
+    found = rehearse(SLUG, "2-critical-radius", "2-critical-radius.full.yaml", {"n_grid": [512, 2048], "reps": 12, "draws": 10})
+    assert found.metrics["n"] == [512, 2048] and set(found.metrics["slope"]) == set(found.metrics["radius"]) - {
+        "fixed", "hard"} | {"oracle", "least_favourable"}  # fmt: skip
+    assert all(len(radii) == 2 and radii[1] < radii[0] for radii in found.metrics["radius"].values()), "more rows, less to trust"
+
+
+# --- one process, small: what survives a kill, what a second run and a second seed share --------------------------------
+
+
+@pytest.fixture(params=list(FOLDERS))
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> ClassifierConfig:
+    weights, data = FOLDERS[request.param]
+    changes = stand_in(request, (weights, data.removeprefix("large_")))
+    sizes = {"n_grid": [20, 60], "max_test": 50, "max_train": 220, "shard_size": 100, "head_batch_size": 32, "batch_size": 32,
+             "device": "cpu", "cache_dir": str(tmp_path / "cache"), "seed": 3}  # fmt: skip
+    return configure(ClassifierConfig, {**profile(request.param), **changes, **sizes})
 
 
 class Killed(RuntimeError):
     """Stands for the end of the process between two shards."""
 
 
-def test_a_killed_run_resumes_to_the_same_bits(rehearsed: ClassifierConfig, tmp_path: Path) -> None:
-    def kill_after_first(done: int, total: int) -> None:
+def refuse(*args: object, **kwargs: object) -> None:
+    raise AssertionError("a second run must not touch a model")
+
+
+def test_a_second_run_touches_no_model_and_seeds_share_one_cache(
+    small: ClassifierConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int, str]] = []
+    monkeypatch.setenv("PAPERBOOK_RECORD", str(tmp_path / "read.jsonl"))
+    watched = configure(ClassifierConfig, small.model_dump())
+    first = classifiers_run(watched, progress=lambda *told: seen.append(told))
+    monkeypatch.delenv("PAPERBOOK_RECORD")
+    features = [(done, total) for done, total, what in seen if what.startswith("features")]
+    assert features == [(100, 220), (200, 220), (220, 220), (50, 50)] and seen[-1][0] == seen[-1][1]
+    read = {json.loads(line)["name"] for line in (tmp_path / "read.jsonl").read_text(encoding="utf-8").splitlines()}
+    assert read == set(ClassifierConfig.model_fields) - {"profile"}, "the study itself reads every parameter, not only the page"
+
+    caches = sorted(Path(small.cache_dir).iterdir())
+    monkeypatch.setattr(backbones.ClipBackbone, "__init__", refuse)
+    monkeypatch.setattr(backbones.CausalLmBackbone, "__init__", refuse)
+    assert classifiers_run(small) == first
+    second = classifiers_run(small.model_copy(update={"seed": 4}))
+    assert sorted(Path(small.cache_dir).iterdir()) == caches and len(caches) == 2
+    assert first["accuracy"]["f0"] == second["accuracy"]["f0"] and first["nll"]["residual"] != second["nll"]["residual"]
+    assert np.isfinite(second["nll"]["residual"]).all()
+
+
+def test_a_killed_run_resumes_to_the_same_bits(small: ClassifierConfig, tmp_path: Path) -> None:
+    def kill_after_first(*told: object) -> None:
         raise Killed
 
-    whole = zero_shot.frozen_features(rehearsed)
-    again = rehearsed.model_copy(update={"cache_dir": str(tmp_path / "again")})
+    whole = zero_shot.frozen_features(small)
+    again = small.model_copy(update={"cache_dir": str(tmp_path / "again")})
     with pytest.raises(Killed):
         classifiers_run(again, progress=kill_after_first)
     # the machine also lost half of what it had written
@@ -113,12 +125,3 @@ def test_a_killed_run_resumes_to_the_same_bits(rehearsed: ClassifierConfig, tmp_
 def _same_bits(ours: Cached, theirs: Cached) -> None:
     for a, b in zip(ours[:3], theirs[:3], strict=True):
         assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
-def test_seeds_share_one_cache_and_differ(rehearsed: ClassifierConfig) -> None:
-    first = classifiers_run(rehearsed)
-    caches = sorted(Path(rehearsed.cache_dir).iterdir())
-    second = classifiers_run(rehearsed.model_copy(update={"seed": 4}))
-    assert sorted(Path(rehearsed.cache_dir).iterdir()) == caches and len(caches) == 2
-    assert first["accuracy"]["f0"] == second["accuracy"]["f0"] and first["nll"]["residual"] != second["nll"]["residual"]
-    assert np.isfinite(second["nll"]["residual"]).all()

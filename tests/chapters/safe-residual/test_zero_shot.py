@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from paperbook.papers.safe_residual import heads, zero_shot
 from paperbook.papers.safe_residual.config_classifiers import ClassifierConfig
 from paperbook.papers.safe_residual.validation import stratified_split
 from paperbook.papers.safe_residual.zero_shot import METHODS, classifiers_run, few_label_study, losses, stratified_order
+from paperbook.study.checkpoints import Checkpoints
 from paperbook.study.params import ParameterError, configure
 from paperbook.study.seeds import rng
 
@@ -255,3 +257,72 @@ def test_the_smoke_parameters_run_the_digits() -> None:
 def test_bad_parameters_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=re.escape(message)):
         configure(ClassifierConfig, values)
+
+
+# --- progress and checkpoints ---------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def test_progress_counts_every_head() -> None:
+    told: list[tuple[int, int, str]] = []
+    silent = study(blobs(0.7), epochs=2)
+    assert study(blobs(0.7), epochs=2, progress=lambda *now: told.append(now)) == silent
+    assert told == [(done, 4, "heads") for done in range(5)]
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+def test_a_study_killed_between_heads_or_in_one_ends_with_the_same_numbers(after: int, tmp_path: Path) -> None:
+    """Killed when a head is done, and again at the first save of the next one; the third attempt finishes."""
+    data, attempts = blobs(0.7), 0
+
+    def checkpoints(name: str) -> Checkpoints:
+        return Checkpoints(tmp_path, {"config": "a"}, every_seconds=0).child(name)
+
+    def stop_after(done: int, total: int, what: str) -> None:
+        if done == after:
+            raise Killed
+
+    whole = study(data, epochs=12)
+    with pytest.raises(Killed):
+        study(data, epochs=12, progress=stop_after, checkpoints=checkpoints)
+    order = ["scratch-n40", "residual-n40", "scratch-n400", "residual-n400"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(order[:after]), "finished heads, one folder each"
+
+    class Dies(Checkpoints):
+        def save(self, step: int, **parts: Any) -> Path:
+            super().save(step, **parts)
+            raise Killed
+
+    def dying(name: str) -> Checkpoints:
+        nonlocal attempts
+        attempts += 1
+        return Dies(tmp_path / name, {"config": "a", "part": name}, every_seconds=0)
+
+    if after < 4:
+        with pytest.raises(Killed):
+            study(data, epochs=12, checkpoints=dying)
+        assert attempts == after + 1, "finished heads are read, the next one is begun"
+    assert study(data, epochs=12, checkpoints=checkpoints) == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(order)
+
+
+def test_a_finished_study_takes_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    data = blobs(0.7)
+
+    def checkpoints(name: str) -> Checkpoints:
+        return Checkpoints(tmp_path, {"config": "a"}).child(name)
+
+    first = study(data, epochs=3, checkpoints=checkpoints)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a finished head must not be trained again")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", refuse)
+    assert study(data, epochs=3, checkpoints=checkpoints) == first
+    with pytest.raises(AssertionError, match="must not be trained"):
+        study(data, epochs=3)

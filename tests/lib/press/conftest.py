@@ -75,6 +75,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(origin / "book" / "_static", root / "book" / "_static")
     for name in ("chapters", "tests", "vendor"):
         (root / name).mkdir()
+    # what a chapter's tests share: the fixtures, and the harness of the rehearsals
+    shutil.copy(origin / "tests" / "conftest.py", root / "tests" / "conftest.py")
+    shutil.copytree(origin / "tests" / "rehearsal", root / "tests" / "rehearsal", ignore=unwanted)
     (root / "book" / "references.bib").write_text("")
     (root / "book" / "intro.md").write_text("# A small book\n\n```{chapter-table}\n```\n")
     (root / "book" / "ledger.md").write_text("# Ledger\n\n```{ledger}\n```\n\n```{cost-table}\n```\n")

@@ -17,6 +17,7 @@ INDEX = f"chapters/{SLUG}/index.yaml"
 CLAIMS = f"chapters/{SLUG}/claims.yaml"
 RESULT = f"chapters/{SLUG}/results/1-method.reader.json"
 BENCH = f"tests/benchmarks/{SLUG}/benchmarks.json"
+REHEARSAL = f"tests/chapters/{SLUG}/test_rehearsal.py"
 TEST = f"tests/chapters/{SLUG}/test_method.py::test_mean_minimises_squared_distances"
 
 EXERCISE = """
@@ -156,6 +157,11 @@ def typed(section: str, text: str) -> Callable[..., None]:
     return edit(METHOD, f"## {section}\n", f"## {section}\n\n{text}\n")
 
 
+def full_profile(name: str, **values) -> Callable[..., None]:
+    """One more full profile."""
+    return lambda book: (book.root / f"chapters/{SLUG}/profiles" / name).write_text(yaml.safe_dump({"profile": "full"} | values))
+
+
 BREAKS = [
     ("pages_listed", edit("_toc.yml", "        sections:\n          - file: book/pages/demo-one/1-method\n", ""),
      "list book/pages/demo-one/1-method"),
@@ -201,6 +207,17 @@ BREAKS = [
     ("results_as_profiled", lambda b: (b.root / RESULT).rename((b.root / RESULT).with_name("2-gone.reader.json")),
      "belongs to no page"),
     ("results_as_profiled", remove(f"chapters/{SLUG}/profiles/reader.yaml"), "has no reader.yaml"),
+    ("rehearsal", remove(REHEARSAL), "test_rehearsal.py: write it, with a rehearsal of full.yaml"),
+    ("rehearsal", edit(REHEARSAL, '"full.yaml", {', '"reader.yaml", {  # not full.yaml\n'), "write a rehearsal of full.yaml"),
+    ("rehearsal", full_profile("full-large.yaml"), "write a rehearsal of full-large.yaml"),
+    ("rehearsal", full_profile("1-method.full.yaml"), "write a rehearsal of 1-method.full.yaml"),
+    ("rehearsal", edit(REHEARSAL, "def test_method(rehearse", "def test_method(other"), "calls the fixture `rehearse`"),
+    ("rehearsal", edit(REHEARSAL, "found = rehearse(", "found = print("), "calls the fixture `rehearse`"),
+    ("rehearsal", edit(REHEARSAL, "found = rehearse(", "found = = rehearse("), "line 9: write Python"),
+    ("pinned", full_profile("full-large.yaml", backbone_id="a/b"), "write `backbone_revision:` as the 40-digit commit hash of a"),
+    ("pinned", full_profile("full-large.yaml", data_id="a/b", data_revision="main"), "hash of a/b, got 'main'"),
+    ("pinned", full_profile("1-method.full.yaml", data_id="a/b", data_revision="a" * 39), "data_revision"),
+    ("pinned", lambda b: (b.root / f"chapters/{SLUG}/profiles/full.yaml").write_text("a: [", encoding="utf-8"), "not valid YAML"),
     ("claims_enough", lambda b: (b.root / CLAIMS).write_text(yaml.safe_dump(yaml.safe_load((b.root / CLAIMS).read_text())[:7])),
      "write 1 more"),
     ("reader_results", in_json(RESULT, lambda d: d["runs"].pop()), "has 4"),
@@ -267,3 +284,33 @@ def test_a_page_that_cannot_be_parsed_breaks_no_rule_by_crashing(complete) -> No
 def test_headings_inside_code_do_not_count(complete) -> None:
     typed("Experiment", "```python\n## Checks\n```")(complete)
     assert contract.section_order(SLUG) == []
+
+
+@pytest.mark.parametrize("values", [
+    {"backbone_id": "a/b", "backbone_revision": "0123456789" * 4}, {"backbone_id": ""}, {"backbone_id": "./weights"},
+    {"backbone_id": "/data/weights", "backbone_revision": ""}, {"n": 3}, {"run_id": 7},
+])  # fmt: skip
+def test_what_is_pinned(complete, values: dict) -> None:
+    full_profile("full-large.yaml", **values)(complete)
+    assert contract.pinned(SLUG) == []
+
+
+def test_what_changes_the_speed_only_may_differ_from_the_profile(complete) -> None:
+    page = edit(METHOD, "n: int = 1000", "processes: int = 1\nn: int = 1000")
+    page(complete)
+    assert "processes is missing" in contract.results_as_profiled(SLUG)[0]
+    in_json(RESULT, lambda d: [run["provenance"].update(execution={"processes": 4}) for run in d["runs"]])(complete)
+    assert contract.results_as_profiled(SLUG) == []
+
+
+def test_a_chapter_without_a_full_profile_owes_no_rehearsal(complete) -> None:
+    (complete.root / f"chapters/{SLUG}/profiles/full.yaml").unlink()
+    (complete.root / REHEARSAL).unlink()
+    assert contract.rehearsal(SLUG) == []
+
+
+def test_reader_profiles_are_not_full_ones(complete) -> None:
+    folder = complete.root / f"chapters/{SLUG}/profiles"
+    for name in ("1-method.reader.yaml", "fuller.yaml", "1-method.full-small.yaml"):
+        (folder / name).write_text("profile: reader\n")
+    assert contract.full_profiles(SLUG) == ["1-method.full-small.yaml", "full.yaml"]

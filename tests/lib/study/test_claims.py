@@ -56,7 +56,7 @@ def test_a_committed_result_is_judged_over_seeds(repository, monkeypatch, gains,
 
 def test_older_code_keeps_no_verdict(repository, monkeypatch):
     measured(monkeypatch, [12.0, 12.1, 11.9])
-    monkeypatch.setattr(results, "_code_hash", lambda *_: "changed")
+    monkeypatch.setattr(results, "current_code_hash", lambda *_: "changed")
     assert load_claims("toy").verdict("table-one") == "table-one: measured with older code (bound ≥ 10; then: holds)"
 
 

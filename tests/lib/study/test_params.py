@@ -1,5 +1,7 @@
 """Strict parameters: what a misspelt, mistyped or out-of-range value meets."""
 
+import copy
+import json
 import types
 
 import pytest
@@ -71,3 +73,66 @@ def test_frozen():
 
 def test_nearest_is_silent_when_nothing_is_near():
     assert nearest("qqqq", ["seed"]) == ""
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Names of the parameters whose reading was recorded, in order."""
+    target = tmp_path / "record.jsonl"
+    monkeypatch.setenv("PAPERBOOK_RECORD", str(target))
+
+    def lines():
+        rows = [json.loads(line) for line in target.read_text().splitlines()] if target.exists() else []
+        assert all(row["kind"] == "parameter" for row in rows)
+        return [row["name"] for row in rows]
+
+    return lines
+
+
+class Halved(Page):
+    def half(self):
+        return self.steps // 2
+
+
+def test_each_parameter_that_is_read_is_recorded_once(read):
+    cfg = configure(Halved, {"lr": 0.5})
+    assert read() == []
+    assert (cfg.lr, cfg.lr, cfg.mode, cfg.seed) == (0.5, 0.5, "a", 0)
+    assert read() == ["lr", "mode", "seed"]
+    assert cfg.half() == 5 and read() == ["lr", "mode", "seed", "steps"]
+
+
+def test_what_takes_all_parameters_reads_none(read):
+    # a dump into the provenance or the hash of the folder uses no parameter for the method
+    cfg = configure(Page, {"lr": 0.5})
+    assert cfg.model_dump()["lr"] == 0.5 and "lr=0.5" in repr(cfg) and dict(cfg)["steps"] == 10
+    assert config_hash(cfg) == config_hash(Page(lr=0.5)) and cfg.memory_parameters == ()
+    assert read() == []
+
+
+def test_a_recording_config_behaves_as_one(read):
+    cfg = configure(Halved, {"lr": 0.5, "n_grid": [3]})
+    assert isinstance(cfg, Halved) and type(cfg).__name__ == "Halved" and type(cfg).__module__ == Halved.__module__
+    other = cfg.model_copy(update={"lr": 0.25})
+    assert (other.lr, other.n_grid, other.half()) == (0.25, [3], 5) and isinstance(other, Halved) and other != cfg
+    assert copy.deepcopy(cfg) == cfg == type(cfg)(**cfg.model_dump()) and Halved.model_validate(cfg) is cfg
+    with pytest.raises(Exception, match="frozen"):
+        cfg.lr = 3.0
+    with pytest.raises(AttributeError, match="no attribute 'stesp'"):
+        print(cfg.stesp)
+
+
+def test_two_configs_are_recorded_each_for_itself(read):
+    first, second = configure(Page, {}), configure(Page, {})
+    assert (first.lr, second.lr) == (0.1, 0.1) and read() == ["lr", "lr"]
+
+
+def test_where_nobody_listens_a_config_is_of_the_page_class_itself(monkeypatch):
+    monkeypatch.delenv("PAPERBOOK_RECORD", raising=False)
+    assert type(configure(Page, {"lr": 0.5})) is Page
+
+
+def test_a_refused_config_records_nothing(read):
+    with pytest.raises(ParameterError, match="sead"):
+        configure(Page, {"sead": 1})
+    assert read() == []

@@ -116,7 +116,7 @@ def test_runs_with_other_metrics_are_refused(repository, clean_tree):
 
 
 def test_code_that_is_not_known_is_refused_unless_told(repository, clean_tree, monkeypatch):
-    monkeypatch.setattr(results, "_code_hash", lambda *_: "unknown")
+    monkeypatch.setattr(results, "current_code_hash", lambda *_: "unknown")
     finish(0)
     with pytest.raises(ResultError, match="do not know their code"):
         join("toy")
@@ -190,7 +190,7 @@ def test_mixed_commits_are_refused(repository, monkeypatch):
 
 def test_mixed_code_is_refused_even_when_told(repository, clean_tree, monkeypatch):
     finish(0)
-    monkeypatch.setattr(results, "_code_hash", lambda *_: "other")
+    monkeypatch.setattr(results, "current_code_hash", lambda *_: "other")
     finish(1)
     with pytest.raises(ResultError, match="differ in code_hash"):
         join("toy", allow_dirty=True)
@@ -227,7 +227,7 @@ def test_a_damaged_file_says_how_to_mend_it(repository, content):
 def test_older_code_is_noticed(repository, clean_tree, monkeypatch):
     finish(0)
     join("toy")
-    monkeypatch.setattr(results, "_code_hash", lambda *_: "changed")
+    monkeypatch.setattr(results, "current_code_hash", lambda *_: "changed")
     assert not load_results("toy", "1-page", "reader").code_is_current
 
 
@@ -254,3 +254,72 @@ def test_kill_in_the_middle_of_a_write_leaves_the_old_file(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
     assert done.returncode == -signal.SIGKILL and read_json(path) == {"a": 1}
+
+
+@pytest.mark.parametrize("content", ['{"status": "failed"}', '{"status": "running"}', '{"status": "cancelled"}', "{", "[]", "{}"])
+def test_a_page_that_did_not_come_to_its_end_stays_out(repository, clean_tree, content):
+    # its result is written before its last cells ran
+    finish(0)
+    finish(2)
+    (finish(1).parent / "manifest.json").write_text(content)
+    join("toy")
+    assert load_results("toy", "1-page", "reader").seeds == [0, 2]
+
+
+def test_runs_with_a_finished_manifest_and_of_stock_papermill_are_joined(repository, clean_tree):
+    finish(0)
+    (finish(1).parent / "manifest.json").write_text('{"status": "finished"}')
+    join("toy")
+    assert load_results("toy", "1-page", "reader").seeds == [0, 1]
+
+
+def test_secrets_never_reach_a_result(repository, clean_tree, monkeypatch):
+    secret = "geheim-und-nur-meins"
+    monkeypatch.setenv("MY_API_KEY", secret)
+    monkeypatch.setattr(sys, "argv", ["/home/me/papermill", "page", f"-p=key={secret}"])
+    shaped = "hf_" + "aB3" * 8
+    nested = {"note": f"with {secret}", "deep": {"list": ["plain", [shaped, {"x": secret}]]}, "loss": 0.5, "none": None}
+    path = finish(0, **nested)
+    text = path.read_text()
+    assert secret not in text and shaped not in text
+    document = read_json(path)
+    assert document["metrics"] == {
+        "note": "with [redacted]", "deep": {"list": ["plain", ["[redacted]", {"x": "[redacted]"}]]}, "loss": 0.5, "none": None,
+    }  # fmt: skip
+    assert document["provenance"]["command"] == "papermill page -p=key=[redacted]"
+    assert nested["note"] == f"with {secret}"  # the caller's own mapping is left alone
+
+
+def test_progress_is_said_where_somebody_asked_and_never_ends_a_run(repository, monkeypatch, tmp_path):
+    run = Run("toy", "1-page", reader(0))
+    monkeypatch.delenv("PAPERBOOK_PROGRESS", raising=False)
+    run.progress(1, 10)
+    target = tmp_path / "progress.json"
+    monkeypatch.setenv("PAPERBOOK_PROGRESS", str(target))
+    run.progress(2, 10, "features")
+    said = read_json(target)
+    assert (said["done"], said["total"], said["what"]) == (2, 10, "features") and said["seconds"] >= 0
+    run.progress(3, 10, "features")  # within half a second
+    assert read_json(target)["done"] == 2
+    run.progress(10, 10, "features")
+    assert read_json(target)["done"] == 10
+    monkeypatch.setenv("PAPERBOOK_PROGRESS", str(tmp_path / "no" / "such" / "folder"))
+    run.progress(10, 10)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_resumed_run_says_so_and_counts_the_seconds_before(repository, clean_tree):
+    run = Run("toy", "1-page", reader(0))
+    kept = run.checkpoints("head")
+    assert kept.resume() is None
+    kept.save(5, values={"loss": 1.0})
+    kept.release()
+    first = read_json(run.finish({"loss": 1.0}))["provenance"]
+    assert first["resumed"] is False
+
+    again = Run("toy", "1-page", reader(0))
+    resumed = again.checkpoints("head").resume()
+    assert resumed.step == 5
+    earlier = again.checkpoints().earlier_seconds
+    provenance = read_json(again.finish({"loss": 1.0}))["provenance"]
+    assert earlier > 0 and provenance["resumed"] is True and provenance["wall_seconds"] >= round(earlier, 2)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from paperbook.papers.safe_residual.backbones import check_prompt
 from paperbook.study.params import Config
+from paperbook.study.requirements import Asset, Needs, Work
 
 DEFAULT_PROMPTS = {
     "clip": "a photo of a {class}.",
@@ -22,6 +23,8 @@ class ClassifierConfig(Config):
     """Which black box, which data, how many labels, and how the correction is fitted and selected."""
 
     model_config = ConfigDict(allow_inf_nan=False)
+    memory_parameters: ClassVar[tuple[str, ...]] = ("batch_size", "head_batch_size")
+    speed_parameters: ClassVar[tuple[str, ...]] = ("processes",)
 
     dataset: Literal["digits", "cifar100", "ag_news"] = Field("digits", description="data set; names its columns")
     backbone: Literal["pixels", "clip", "causal-lm"] = Field("pixels", description="what computes features and f_0's logits")
@@ -46,6 +49,7 @@ class ClassifierConfig(Config):
     device: str = Field("cpu", description="auto, cpu, cuda or cuda:<i>")
     dtype: str = Field("auto", description="number format of the backbone: auto, float32, bfloat16 or float16")
     shard_size: int = Field(2048, ge=1, description="examples in one file of the feature cache")
+    processes: int = Field(1, ge=1, description="processes that encode features, on CUDA one a GPU (unused for digits)")
     cache_dir: str = Field("", description="folder of the feature cache; empty = the book's own")
     max_train: int = Field(0, ge=0, description="size of the pool that labelled examples are drawn from; 0 = all")
     max_test: int = Field(0, ge=0, description="number of test examples; 0 = all")
@@ -67,3 +71,58 @@ class ClassifierConfig(Config):
         if self.calibrate and self.backbone != "causal-lm":
             raise ValueError(f"calibrate: expected false for backbone={self.backbone!r}, which has no empty prompt, got true")
         return self
+
+    def assets(self) -> list[Asset]:
+        """Weights and data of the frozen backbone, neither of which is needed once its features are cached; none for digits."""
+        if self.dataset == "digits":
+            return []
+        from paperbook.papers.safe_residual.features import fetch_command, is_cached, is_local, on_this_machine
+        from paperbook.papers.safe_residual.zero_shot import feature_cache, feature_specs
+
+        if all(is_cached(spec, feature_cache(self)) for spec in feature_specs(self).values()):
+            return []
+        found = []
+        for kind, name, revision in (("model", self.backbone_id, self.backbone_revision),
+                                     ("dataset", self.dataset_id, self.dataset_revision)):  # fmt: skip
+            files = "config.json and *.safetensors" if kind == "model" else "*.parquet"
+            field = "backbone" if kind == "model" else "dataset"
+            if is_local(name):
+                label, fetch = name, f"{field}_id must be a hub id or a folder with {files}"
+            elif not revision:
+                label, fetch = name, f"{field}_revision must be a commit hash"
+            else:
+                label, fetch = f"{name} at {revision}", fetch_command(kind, name, revision)
+            found.append(Asset(label, on_this_machine(kind, name, revision), fetch))
+        return found
+
+    def needs(self) -> Needs:
+        """Estimates: weights in the number format of the backbone, its activations, and the features of both splits."""
+        if self.dataset == "digits":
+            return Needs(memory_gb=0.5)
+        # dtype auto is float32 on the CPU and bfloat16 on a GPU, like backbones' pick_dtype
+        size = 4 if self.dtype == "float32" or (self.dtype == "auto" and self.device == "cpu") else 2
+        # parameters of the two released backbones
+        weights = {"clip": 1.5e8, "causal-lm": 8.2e9}[self.backbone] * size / 1e9
+        # numbers of an example that live at once in inference: ViT-B/32 has 50 tokens of 12 x 768 (input, attention and
+        # feed-forward) and the 3 x 224 x 224 image; Qwen3-8B at most 512 tokens of 3 x 12288 (feed-forward) and 4 x 4096
+        numbers = {"clip": 50 * 12 * 768 + 3 * 224**2, "causal-lm": 512 * (3 * 12288 + 4 * 4096)}[self.backbone]
+        batch = self.batch_size * numbers * size / 1e9
+        # features are stored in half precision from a backbone in half precision; in memory they are float32
+        width = {"clip": 512, "causal-lm": 4096}[self.backbone]
+        stored, held = (self._rows() * width * number / 1e9 for number in (size, 4))
+        cpu = self.device == "cpu"
+        # every process holds the weights (on the way to its GPU) and torch; the study holds features, their scaled copy and the
+        # rows that a head trains on
+        memory = self.processes * (1 + weights + (batch if cpu else 0.0)) + 3 * held
+        return Needs(memory_gb=1 + memory, gpu_gb=None if cpu else 0.5 + weights + batch, disk_gb=stored + 0.1)
+
+    def work(self) -> Work:
+        """Digits: full-batch heads cost their rows; a frozen backbone: its forward passes, the heads' epochs are small beside."""
+        if self.dataset == "digits":
+            return Work("digits", float(sum(self.n_grid)))
+        return Work(f"{self.backbone} on {self.device}", self._rows() + 0.01 * self.epochs * sum(self.n_grid))
+
+    def _rows(self) -> int:
+        """Rows of both splits that are encoded; the data sets' own sizes where no limit is set."""
+        train, test = {"cifar100": (50_000, 10_000), "ag_news": (120_000, 7_600)}[self.dataset]
+        return min(self.max_train or train, train) + min(self.max_test or test, test)

@@ -166,13 +166,14 @@ def crossing_study(
     draws: int = 200,
     device: Any = None,
     max_elements: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> CrossingStudy:
     """Critical radii of the piecewise fit (order ceil(beta)) for each n, and their slope.
 
     resolution "class": K = `n_cells_class`(n_train, beta, d, k0), theory -beta/(2 beta+d). "oracle": the best of
     `oracle_cells` at each delta; the risk then depends on delta^2 n only and the slope is -1/2 for any fixed shape (S9).
     `shape` defaults to `cosine`; k0 to 2, or 1 where beta < 1; `train_fraction` in (0, 1] of n trains; `reps` >= 2; `device`
-    as in `piecewise_risks`.
+    as in `piecewise_risks`; `progress` is told the training rows done, their total and which study it is, after each size.
     """
     sizes = [check.integer("n_grid", n, 2) for n in n_grid]
     beta, d = check.number("beta", beta, 0.0, open_low=True), check.integer("d", d, 1)
@@ -193,10 +194,13 @@ def crossing_study(
     if len(set(train)) < len(train):
         raise ValueError(f"n_grid: expected sizes with different numbers of training rows, got {sizes} with {train}")
     cells = [(n_cells_class(n, beta, d, factor),) if resolution == "class" else choices for n in train]
-    curves = [
-        [piecewise_risks(n, k, order, function, sigma, reps, rng, d=d, device=device, max_elements=max_elements) for k in row]
-        for n, row in zip(train, cells, strict=True)
-    ]
+    curves: list[list[RiskCurves]] = []
+    for n, row in zip(train, cells, strict=True):
+        curves.append(
+            [piecewise_risks(n, k, order, function, sigma, reps, rng, d=d, device=device, max_elements=max_elements) for k in row]
+        )
+        if progress is not None:
+            progress(sum(train[: len(curves)]), sum(train), f"crossings, {resolution} resolution, smoothness {beta:g}, d={d}")
     radius = tuple(
         bootstrap_interval(_coefficients(c), lambda rows: _crossing(rows.mean(axis=0), None), rng, draws=draws) for c in curves
     )

@@ -37,6 +37,9 @@ FORMAT = 1
 COLUMNS = {"cifar100": ("img", "fine_label"), "ag_news": ("text", "label")}
 """Example and label column of the data sets ``uoft-cs/cifar100`` and ``fancyzhx/ag_news``."""
 
+STAND_IN = "STAND-IN.txt"
+"""File that marks a toy in the place of a hub repository."""
+
 SPLITS = ("train", "test")
 _WEIGHT_FILES = ["*.json", "*.txt", "*.jinja", "*.safetensors"]
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
@@ -134,7 +137,7 @@ class Split(NamedTuple):
 
 
 def cache_features(spec: FeatureSpec, folder: Path, *, device: str = "auto", batch_size: int = 256, shard_size: int = 2048,
-                   progress: Progress | None = None, load: Callable[..., Backbone] = load_backbone) -> Path:
+                   processes: int = 1, progress: Progress | None = None, load: Callable[..., Backbone] = load_backbone) -> Path:
     """Compute what is missing of the cache of `spec` under `folder` and return the cache's own folder.
 
     A complete cache is found without loading weights or data. Two processes that ask for the same cache take turns (a
@@ -145,18 +148,23 @@ def cache_features(spec: FeatureSpec, folder: Path, *, device: str = "auto", bat
         folder: parent of all caches.
         device: where the backbone runs.
         batch_size: examples a forward pass; features do not depend on it beyond rounding.
-        shard_size: examples a file; at most one shard's work is lost when the process is killed.
+        shard_size: examples a file; at most one shard's work a process is lost when it is killed.
+        processes: processes that share the missing shards, on CUDA one a GPU; the cache is the same bit for bit.
         progress: called after each shard.
-        load: loads the backbone, only called when a shard is missing.
+        load: loads the backbone, only called when a shard is missing (one process; several load for themselves).
 
     Raises:
-        ValueError: on a size below 1, an unknown device, a data set without the expected columns, features that are not
-            finite, or a folder that holds the cache of another key.
+        ParallelError: one of several processes failed, with its message.
+        ValueError: on a size below 1, more processes than GPUs, an unknown device, a data set without the expected columns,
+            features that are not finite, or a folder that holds the cache of another key.
         FileNotFoundError: when weights or data are neither local nor reachable, with the command that fetches them.
     """
     integer("batch_size", batch_size, 1)
     integer("shard_size", shard_size, 1)
+    integer("processes", processes, 1)
     where = pick_device(device)
+    if processes > 1 and where.type == "cuda":
+        _one_gpu_each(processes, where)
     key = spec.key()
     place = Path(folder) / key
     place.mkdir(parents=True, exist_ok=True)
@@ -169,25 +177,84 @@ def cache_features(spec: FeatureSpec, folder: Path, *, device: str = "auto", bat
         split = load_split(spec)
         n = len(split.labels)
         starts = list(range(0, n, shard_size))
-        files = {start: place / f"rows-{start:07d}-{min(start + shard_size, n):07d}.safetensors" for start in starts}
+        files = {start: _shard_file(place, start, min(start + shard_size, n)) for start in starts}
         missing = [s for s in starts if not _is_shard(files[s], key, s, min(s + shard_size, n))]
-        if missing:
-            backbone = load(spec.backbone, locate("model", spec.backbone_id, spec.backbone_revision), split.classes, spec.prompt,
-                            calibrate=spec.calibrate, device=where, dtype=pick_dtype(spec.dtype, where))
         done = n - sum(min(s + shard_size, n) - s for s in missing)
-        for start in missing:
-            stop = min(start + shard_size, n)
-            tensors = _encode(backbone, split.items(start, stop), batch_size, spec.dtype)
-            _save_shard(files[start], tensors, split.labels[start:stop], key, start, stop)
-            done += stop - start
+
+        def report(start: int) -> None:
+            nonlocal done
+            done += min(start + shard_size, n) - start
             if progress is not None:
                 progress(done, n)
+
+        if processes > 1 and len(missing) > 1:
+            _encode_together(spec, place, missing, files, device=where, batch_size=batch_size, shard_size=shard_size,
+                             processes=processes, report=report)
+        elif missing:
+            encode_shards(spec, place, missing, device=where, batch_size=batch_size, shard_size=shard_size, report=report,
+                          load=load, split=split)
         shards = [{"file": path.name, "start": start, "stop": min(start + shard_size, n), "sha256": _digest(path)}
                   for start, path in files.items()]
         document = {"key": key, "identity": spec.identity(), "commits": spec.commits(), "classes": split.classes, "rows": n,
                     "shards": shards}
         _write_atomically(place / "index.json", json.dumps(document, indent=1).encode())
     return place
+
+
+def encode_shards(spec: FeatureSpec, place: Path, starts: Sequence[int], *, device: torch.device, batch_size: int,
+                  shard_size: int, report: Callable[[int], None] | None = None, load: Callable[..., Backbone] = load_backbone,
+                  split: Split | None = None) -> None:
+    """Encode the shards that start at `starts` and write them into the cache folder `place`, whose lock the caller holds.
+
+    Args:
+        report: called with the start of each shard that is written.
+        split: the opened split, where the caller has it.
+    """
+    if not starts:
+        return
+    key, split = spec.key(), split or load_split(spec)
+    backbone = load(spec.backbone, locate("model", spec.backbone_id, spec.backbone_revision), split.classes, spec.prompt,
+                    calibrate=spec.calibrate, device=device, dtype=pick_dtype(spec.dtype, device))
+    for start in starts:
+        stop = min(start + shard_size, len(split.labels))
+        tensors = _encode(backbone, split.items(start, stop), batch_size, spec.dtype)
+        _save_shard(_shard_file(place, start, stop), tensors, split.labels[start:stop], key, start, stop)
+        if report is not None:
+            report(start)
+
+
+def _encode_together(spec: FeatureSpec, place: Path, missing: Sequence[int], files: Mapping[int, Path], *, device: torch.device,
+                     batch_size: int, shard_size: int, processes: int, report: Callable[[int], None]) -> None:
+    """Share the `missing` shards among processes; files are independent and batches never cross one, so the order is free."""
+    from paperbook.study.parallel import launch
+
+    waiting = list(missing)
+
+    def watch() -> None:
+        for start in [start for start in waiting if files[start].is_file()]:
+            waiting.remove(start)
+            report(start)
+
+    for start in missing:
+        files[start].unlink(missing_ok=True)  # a damaged one must not count as written
+    request = {"spec": asdict(spec), "place": str(place), "starts": list(missing), "batch_size": batch_size,
+               "shard_size": shard_size, "cpu": device.type == "cpu"}
+    launch("paperbook.papers.safe_residual.feature_worker", request, min(processes, len(missing)), cpu=device.type == "cpu",
+           watch=watch)
+    watch()
+
+
+def _one_gpu_each(processes: int, device: torch.device) -> None:
+    import torch
+
+    if device.index is not None:
+        raise ValueError(f"processes: expected 1 with device={str(device)!r}, which names one GPU, got {processes}")
+    if processes > torch.cuda.device_count():
+        raise ValueError(f"processes: expected at most one a GPU, {torch.cuda.device_count()} are visible, got {processes}")
+
+
+def _shard_file(place: Path, start: int, stop: int) -> Path:
+    return place / f"rows-{start:07d}-{stop:07d}.safetensors"
 
 
 def load_cached(spec: FeatureSpec, folder: Path) -> Cached:
@@ -268,7 +335,7 @@ def locate(kind: str, identifier: str, revision: str) -> Path:
     """
     choice("kind", kind, ("model", "dataset"))
     name = "backbone" if kind == "model" else "dataset"
-    if _is_local(identifier):
+    if is_local(identifier):
         folder = Path(identifier).expanduser()
         if not folder.is_dir():
             raise FileNotFoundError(f"{name}_id: expected a hub id or a folder, and {identifier!r} is no folder")
@@ -288,6 +355,47 @@ def locate(kind: str, identifier: str, revision: str) -> Path:
         ) from error
 
 
+def on_this_machine(kind: str, identifier: str, revision: str) -> bool:
+    """Whether weights or data can be read without a network: from a local folder, or from a snapshot in the hub's cache.
+
+    The folder must hold the files too: a snapshot's folder is there from the first file on, and a download that was cut off
+    does not count. Never asks the network.
+    """
+    if is_local(identifier):
+        folder = Path(identifier).expanduser()
+    elif not revision:
+        return False
+    else:
+        from huggingface_hub import snapshot_download
+
+        try:
+            folder = Path(snapshot_download(identifier, repo_type=kind, revision=revision, local_files_only=True))
+        except (OSError, ValueError):  # the hub's own errors are of these two kinds
+            return False
+    if kind == "dataset":
+        return any(path.is_file() for path in folder.rglob("*.parquet"))  # a link of the cache may point nowhere
+    index = folder / "model.safetensors.index.json"
+    names = {"model.safetensors"}
+    if index.is_file():
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return False
+    return (folder / "config.json").is_file() and all((folder / name).is_file() for name in names)
+
+
+def is_cached(spec: FeatureSpec, folder: Path) -> bool:
+    """Whether the finished cache of `spec` lies under `folder`; False also where its key cannot be known without a network."""
+    sources = ((spec.backbone_id, spec.backbone_revision), (spec.dataset_id, spec.dataset_revision))
+    if not all(is_local(identifier) or _COMMIT.match(revision) for identifier, revision in sources):
+        return False  # a branch or tag: only the hub knows which commit it is today
+    try:
+        key = spec.key()
+        return _read_index(Path(folder) / key, key) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def fetch_command(kind: str, identifier: str, revision: str) -> str:
     """The shell command that fetches exactly what :func:`locate` looks for into the hub cache (``HF_HOME``)."""
     extra = " --repo-type dataset" if kind == "dataset" else "".join(f" --include '{p}'" for p in _WEIGHT_FILES)
@@ -297,16 +405,25 @@ def fetch_command(kind: str, identifier: str, revision: str) -> str:
 def resolved_commit(kind: str, identifier: str, revision: str) -> str:
     """The commit behind `revision`; for a local folder ``local-`` and a fingerprint of its files.
 
-    A full commit hash is its own answer: nothing is fetched, so a finished cache works without the weights.
+    A full commit hash is its own answer: nothing is fetched, so a finished cache works without the weights. Where the hub's cache
+    holds a toy under that name (a rehearsal's, marked by a file), the answer says so: its features must never pass for real ones.
     """
-    if _is_local(identifier):
+    if is_local(identifier):
         return f"local-{_fingerprint(locate(kind, identifier, revision))}"
     if _COMMIT.match(revision):
-        return revision
+        return f"stand-in-{revision[:12]}" if _is_stand_in(kind, identifier, revision) else revision
     return locate(kind, identifier, revision).name
 
 
-def _is_local(identifier: str) -> bool:
+def _is_stand_in(kind: str, identifier: str, revision: str) -> bool:
+    from huggingface_hub import constants
+
+    name = f"{kind}s--{identifier.replace('/', '--')}"
+    return (Path(constants.HF_HUB_CACHE) / name / "snapshots" / revision / STAND_IN).is_file()
+
+
+def is_local(identifier: str) -> bool:
+    """Whether it names a folder rather than a repository of the hub."""
     return Path(identifier).expanduser().is_dir() or identifier.startswith(("/", ".", "~"))
 
 

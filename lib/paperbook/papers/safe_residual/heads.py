@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
+from paperbook.study.checkpoints import Checkpoints, check_finite
+
 from .arguments import FloatArray, array, choice, integer, number
 
 
@@ -116,7 +118,7 @@ def train_head(head: ZeroInitHead, train: HeadData, validation: HeadData | None 
                optimiser: str = "adamw", lr: float = 1e-3, weight_decay: float = 1e-2, steps: int = 1000,
                batch_size: int | None = None, check_every: int = 10, patience: int | None = None,
                generator: torch.Generator | None = None, device: Any = "cpu", dtype: torch.dtype = torch.float32,
-               autocast: bool | None = None, compile: bool = False) -> HeadResult:
+               autocast: bool | None = None, compile: bool = False, checkpoints: Checkpoints | None = None) -> HeadResult:
     """Train `head` in place; the data lie on `device` once and nothing is read back between checks.
 
     optimiser "gd" is gradient descent on loss + weight_decay/2 |weights|^2 (biases free); "adamw" decays decoupled (weights
@@ -134,9 +136,14 @@ def train_head(head: ZeroInitHead, train: HeadData, validation: HeadData | None 
         autocast: bfloat16 autocast in training steps; None switches it on exactly on CUDA. Parameters and checks stay in `dtype`.
         compile: whether the loss is compiled with torch.compile on CUDA (ignored on the CPU, where results are to repeat bit
             for bit).
+        checkpoints: where to go on from and to save to, at a check when a save is due and at the end. A resumed training ends
+            with the same bits as an uninterrupted one (on the CPU); a finished one is not trained again.
 
     Raises:
         ValueError, TypeError: wrong shapes, values not finite, class numbers out of range, parameters out of range.
+        TrainingDiverged: the loss is no finite number: that of the validation data at a check, without such data that of the
+            last batch when a save is due and at the end. Nothing of that state is saved.
+        CheckpointError: the checkpoint belongs to another run, or cannot be written.
     """
     choice("loss", loss, ("cross_entropy", "mse"))
     choice("optimiser", optimiser, ("gd", "adamw"))
@@ -181,11 +188,33 @@ def train_head(head: ZeroInitHead, train: HeadData, validation: HeadData | None 
     checked: list[int] = []
     logged: list[float] = []
     best_state, best_step, waited, stopped = copy.deepcopy(head.state_dict()), 0, 0, False
-    if held is not None:
-        checked, logged = [0], [float(validation_loss())]
     n = len(data.features)
     rows_left = torch.empty(0, dtype=torch.long, device=device)
     step = 0
+    parts = {"head": head, "optimiser": update} | ({} if generator is None else {"generator": generator})
+    resumed = checkpoints.resume(**parts) if checkpoints is not None else None
+    if resumed is not None:
+        step, kept = resumed.step, resumed.values
+        checked, logged, best_step, waited, stopped = (kept[k] for k in ("checked", "logged", "best_step", "waited", "stopped"))
+        best_state = {name: value.to(device) for name, value in kept["best_state"].items()}
+        rows_left = kept["rows_left"].to(device)
+    elif held is not None:
+        checked, logged = [0], [float(validation_loss())]
+        check_finite(logged[0], 0)
+
+    def save() -> None:
+        assert checkpoints is not None
+        path = {"checked": checked, "logged": logged, "best_step": best_step, "waited": waited, "stopped": stopped}
+        checkpoints.save(step, values={**path, "best_state": best_state, "rows_left": rows_left}, **parts)
+
+    advice = f"lower lr (now {lr:g})"
+    batch = data
+
+    def loss_now() -> float:
+        """Loss of the weights as they are, after the last update: what a step computes is that of the weights before it."""
+        with torch.no_grad():
+            return float(measure(head(batch.features, batch.base_logits), batch.targets))
+
     while step < steps and not stopped:
         step += 1
         if batch_size is None or batch_size >= n:
@@ -199,8 +228,12 @@ def train_head(head: ZeroInitHead, train: HeadData, validation: HeadData | None 
         update.zero_grad(set_to_none=True)
         step_loss(batch.features, batch.base_logits, batch.targets).backward()
         update.step()
+        if held is None and checkpoints is not None and step % check_every == 0 and step < steps and checkpoints.due():
+            check_finite(loss_now(), step, checkpoints, advice)  # read back only when a save is due
+            save()
         if held is not None and (step % check_every == 0 or step == steps):
             now = float(validation_loss())
+            check_finite(now, step, checkpoints, advice)
             if now < min(logged):
                 best_state, best_step, waited = copy.deepcopy(head.state_dict()), step, 0
             else:
@@ -208,9 +241,14 @@ def train_head(head: ZeroInitHead, train: HeadData, validation: HeadData | None 
                 stopped = patience is not None and waited >= patience
             checked.append(step)
             logged.append(now)
+            if checkpoints is not None and step < steps and not stopped and checkpoints.due():
+                save()
     if held is None:
         best_step = step
-    else:
+        check_finite(loss_now(), step, checkpoints, advice)
+    if checkpoints is not None and (resumed is None or step > resumed.step):
+        save()
+    if held is not None:
         head.load_state_dict(best_state)
     return HeadResult(head, best_step, checked, logged, stopped)
 

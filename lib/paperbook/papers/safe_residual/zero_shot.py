@@ -7,7 +7,8 @@ differ (zero for the probe, z_0 for the residual head), and the safe method choo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,15 @@ from paperbook.papers.safe_residual.estimators import adopts, gain_and_error
 from paperbook.papers.safe_residual.features import Cached, FeatureSpec, Progress, cache_features, load_cached
 from paperbook.papers.safe_residual.validation import IntArray, stratified_split, validation_size
 from paperbook.study import paths
+from paperbook.study.checkpoints import Checkpoints
 from paperbook.study.device import pick_device, pick_dtype
 from paperbook.study.seeds import rng, torch_generator
 
 Singles = NDArray[np.float32]
+Report = Callable[[int, int, str], None]
+"""Called with (units done, units in all, what they are), as :meth:`paperbook.study.results.Run.progress`."""
+Keep = Callable[[str], Checkpoints]
+"""Gives the checkpoints of one named part, as :meth:`paperbook.study.results.Run.checkpoints`."""
 METHODS = ("f0", "scratch", "residual", "safe")
 SELECTIONS = ("accuracy", "nll")
 
@@ -54,7 +60,7 @@ def losses(logits: Float[np.ndarray, "n classes"], labels: Integer[np.ndarray, "
 def few_label_study(features: Any, base_logits: Any, labels: Any, test_features: Any, test_base_logits: Any, test_labels: Any, *,
                     n_grid: Sequence[int], seed: int, val_fraction: float = 0.2, tau: float = 0.0, selection: str = "accuracy",
                     epochs: int = 100, lr: float = 1e-3, weight_decay: float = 1e-2, patience: int = 10, batch_size: int = 256,
-                    device: str = "cpu") -> dict[str, Any]:
+                    device: str = "cpu", progress: Report | None = None, checkpoints: Keep | None = None) -> dict[str, Any]:
     """Accuracy of the four methods for every number of labels in `n_grid`, one seed (alg-1 for classes).
 
     For each n: the first n rows of one stratified order (nested subsets), a stratified split, a linear head trained by AdamW
@@ -70,6 +76,8 @@ def few_label_study(features: Any, base_logits: Any, labels: Any, test_features:
         tau, selection: margin in standard errors; ``"accuracy"`` or ``"nll"``. The other one's decision is reported too.
         epochs, lr, weight_decay, patience, batch_size: budget of one head; patience counts epochs.
         device: where the heads train.
+        progress: called before the first head and after each.
+        checkpoints: where each head keeps its own, under ``<method>-n<n>``; a killed study goes on with the same bits.
 
     Returns:
         ``n``, ``n_train``, ``n_val`` (lists over n_grid); ``accuracy`` and ``nll`` (test; one list a method); ``safe_other``
@@ -102,6 +110,9 @@ def few_label_study(features: Any, base_logits: Any, labels: Any, test_features:
     out: dict[str, Any] = {name: [] for name in ("n", "n_train", "n_val", "safe_other", "adopted", "adopted_other", "gain",
                                                  "gain_se", "best_epoch")}
     out["accuracy"], out["nll"] = ({method: [] for method in METHODS} for _ in range(2))
+    heads_done = 0
+    if progress is not None:
+        progress(0, 2 * len(sizes), "heads")
     for n in sizes:
         rows = order[:n]
         start, target = z[rows], y[rows]
@@ -116,7 +127,11 @@ def few_label_study(features: Any, base_logits: Any, labels: Any, test_features:
                                 weight_decay=weight_decay, steps=epochs * per_epoch, batch_size=batch_size,
                                 check_every=per_epoch, patience=patience,
                                 generator=torch_generator(seed, "few labels", "batches", n), device=where,
-                                autocast=False)  # a linear head gains nothing from bfloat16
+                                autocast=False,  # a linear head gains nothing from bfloat16
+                                checkpoints=None if checkpoints is None else checkpoints(f"{method}-n{n}"))
+            heads_done += 1
+            if progress is not None:
+                progress(heads_done, 2 * len(sizes), "heads")
             val_logits[method] = _logits(result.head, scaled[held], base[held], where)
             test_logits[method] = _logits(result.head, scaled_test, base_test, where)
             best = result.best_step // per_epoch
@@ -158,16 +173,22 @@ def feature_cache(cfg: ClassifierConfig) -> Path:
     return Path(cfg.cache_dir) if cfg.cache_dir else paths.cache() / "safe-residual" / "features"
 
 
-def frozen_features(cfg: ClassifierConfig, progress: Progress | None = None) -> dict[str, Cached]:
+def frozen_features(cfg: ClassifierConfig, progress: Report | None = None) -> dict[str, Cached]:
     """Features of both splits: read where cached, else computed (the only expensive step of a full run) and cached."""
     folder, out = feature_cache(cfg), {}
     for split, spec in feature_specs(cfg).items():
-        cache_features(spec, folder, device=cfg.device, batch_size=cfg.batch_size, shard_size=cfg.shard_size, progress=progress)
+        shards: Progress | None = None if progress is None else partial(_features_of, progress, split)
+        cache_features(spec, folder, device=cfg.device, batch_size=cfg.batch_size, shard_size=cfg.shard_size,
+                       processes=cfg.processes, progress=shards)
         out[split] = load_cached(spec, folder)
     return out
 
 
-def frozen_study(cfg: ClassifierConfig, progress: Progress | None = None) -> dict[str, Any]:
+def _features_of(progress: Report, split: str, done: int, total: int) -> None:
+    progress(done, total, f"features of the {split} split")
+
+
+def frozen_study(cfg: ClassifierConfig, progress: Report | None = None, checkpoints: Keep | None = None) -> dict[str, Any]:
     """The full-scale study, one seed: cached features, then :func:`few_label_study`.
 
     Returns:
@@ -180,7 +201,7 @@ def frozen_study(cfg: ClassifierConfig, progress: Progress | None = None) -> dic
         pool.features, pool.base_logits, pool.labels, test.features, test.base_logits, test.labels,
         n_grid=cfg.n_grid, seed=cfg.seed, val_fraction=cfg.val_fraction, tau=cfg.tau, selection=cfg.selection,
         epochs=cfg.epochs, lr=cfg.lr, weight_decay=cfg.weight_decay, patience=cfg.patience, batch_size=cfg.head_batch_size,
-        device=cfg.device,
+        device=cfg.device, progress=progress, checkpoints=checkpoints,
     )
     percent = {f"{method}_{n}": 100 * found["accuracy"][method][i] for method in METHODS for i, n in enumerate(found["n"])}
     percent["black_box"] = 100 * found["accuracy"]["f0"][0]
@@ -215,14 +236,15 @@ def digits_boxes(cfg: ClassifierConfig) -> dict[str, Any]:
     return {**out, "claims": claims}
 
 
-def classifiers_run(cfg: ClassifierConfig, progress: Progress | None = None) -> dict[str, Any]:
+def classifiers_run(cfg: ClassifierConfig, progress: Report | None = None, checkpoints: Keep | None = None) -> dict[str, Any]:
     """One seed of the page on classifiers: metrics of :func:`digits_boxes` or, on a frozen backbone, :func:`frozen_study`.
 
     Args:
         cfg: the page's parameters.
-        progress: called with (examples done, examples in all) while features are computed.
+        progress: called with (done, in all, what) while features are computed and heads trained.
+        checkpoints: where heads on a frozen backbone keep theirs (those on digits take less than a second).
     """
-    return digits_boxes(cfg) if cfg.dataset == "digits" else frozen_study(cfg, progress)
+    return digits_boxes(cfg) if cfg.dataset == "digits" else frozen_study(cfg, progress, checkpoints)
 
 
 def _rescaled(x: Singles, x_test: Singles, fit: IntArray) -> tuple[Singles, Singles]:
