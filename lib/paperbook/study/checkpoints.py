@@ -171,7 +171,7 @@ class Checkpoints:
                 os.fsync(stream.fileno())
             temporary.replace(path)
             _sync(self.folder)
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C too leaves nothing half written behind
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
@@ -291,8 +291,8 @@ class _Lock:
     def __init__(self, handle: int) -> None:
         self._handle = handle
 
-    def __del__(self) -> None:
-        os.close(self._handle)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._handle)  # bound above: at the interpreter's end the module `os` may be gone first
 
 
 # By device and inode: a cell that was interrupted leaves its objects in the notebook's traceback, and the same kernel may go on.
@@ -334,7 +334,7 @@ def _shown(path: Path) -> str:
     return "/".join(path.parts[-3:])
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return {errno.ENOSPC: "the disk is full", errno.EROFS: "the disk is read-only", errno.EDQUOT: "the quota is used up",
                 errno.EACCES: "no permission"}.get(error.errno, error.strerror or str(error))  # fmt: skip

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 from paperbook.papers.safe_residual.heads import HeadData, ZeroInitHead, gd_path_closed_form, train_head
 from paperbook.study.checkpoints import Checkpoints, TrainingDiverged
@@ -345,3 +346,25 @@ def test_a_loss_that_leaves_the_numbers_stops_the_training(held, every_seconds, 
     assert found.step == caught.value.checkpoint
     with torch.no_grad():
         assert torch.isfinite(torch.nn.functional.mse_loss(head(features, torch.zeros(60, 2)), y))
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("optimiser, loss", [("gd", "mse"), ("adamw", "mse"), ("adamw", "cross_entropy")])
+def test_no_checkpoint_holds_what_is_no_number(optimiser, loss, held, tmp_path):
+    """A rate beyond all reason: every step is a check and a save, so the last good state is the only one that may be kept."""
+    g = torch.Generator().manual_seed(0)
+    data = problem(g)
+    if loss == "mse":
+        data.targets = torch.randn(120, 3, generator=g)
+    with pytest.raises(TrainingDiverged, match=r"lower lr \(now 1e\+30\)") as caught:
+        train_head(ZeroInitHead(5, 3), data, data if held else None, loss=loss, optimiser=optimiser, lr=1e30, steps=40,
+                   check_every=1, checkpoints=kept(tmp_path))
+    steps = kept(tmp_path).steps()
+    assert caught.value.step <= 5 and not np.isfinite(caught.value.loss)
+    assert caught.value.checkpoint == (caught.value.step - 1 or None) == (steps[-1] if steps else None)
+    for file in tmp_path.glob("step-*.safetensors"):
+        with safe_open(file, framework="pt") as stored:
+            names = [name for name in stored.keys() if "optimiser" not in name]  # noqa: SIM118 - the file is no mapping
+            assert any("head" in name for name in names)
+            assert all(stored.get_tensor(name).isfinite().all() for name in names), file.name
+            assert '{\"f\":' not in stored.metadata()["tree"], "that is how nan and inf are written"
