@@ -106,17 +106,19 @@ def run(
     target: Annotated[str, typer.Argument(metavar="SLUG[/PAGE]", help="a chapter (every page with the profile) or one page")],
     profile: Annotated[str, typer.Option(help="smoke, reader, full or another profile of the chapter")] = "full",
     seeds: Annotated[str, typer.Option(help="such as 0-4 or 0,3,7-9")] = "0",
-    changes: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="overlaid on the profile")] = None,
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="changed parameters")] = None,
     engine: Annotated[str, typer.Option(help="local, or ray (RAY_ADDRESS names a cluster)")] = "local",
-    workers: Annotated[int | None, typer.Option(help="runs at once; default: as GPUs or cores allow", min=1)] = None,
-    gpus_per_run: Annotated[float | None, typer.Option(help="GPUs of one run; a fraction shares one", min=0)] = None,
+    workers: Annotated[int | None, typer.Option(help="runs at once; default: what GPUs or cores allow", min=1)] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="of one run; 0.5: two runs share one; default 1", min=0)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check everything, print the plan, start nothing")] = False,
-    force: Annotated[bool, typer.Option("--force", help="run finished ones anew, and forget checkpoints")] = False,
+    force: Annotated[bool, typer.Option("--force", help="rerun finished runs from scratch, discarding checkpoints")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="plan and outcomes as JSON on stdout, lines on stderr")] = False,
 ) -> None:
     """Run pages through papermill: checked before any work, resumed where killed, skipped where finished.
 
-    Exit code 0: all runs are finished; 1: one failed; 2: refused before any work; 130: stopped, and resumable.
+    A run with --set is a trial: it has a folder of its own, and its result never reaches the book.
+
+    Exit code 0: all runs are finished; 1: one failed, or another process has it; 2: refused before any work; 130: stopped.
     """
     from paperbook.runner import command
 
@@ -140,6 +142,7 @@ def results(
     from paperbook.study import results as study_results
 
     with _plainly():
+        _known(slug, page, profile)
         try:
             for path in study_results.join(slug, page, profile, allow_dirty, replace):
                 seeds = [run["provenance"]["seed"] for run in study_results.read_json(path)["runs"]]
@@ -148,6 +151,25 @@ def results(
         finally:
             for line in folder.missing(slug, page, profile):
                 typer.echo(line, err=True)
+
+
+def _known(slug: str, page: str | None, profile: str | None) -> None:
+    """Refuse a page or profile that the chapter does not have, with the nearest name.
+
+    Raises:
+        ValueError: naming it.
+    """
+    from paperbook.press import toc
+    from paperbook.study.params import nearest
+    from paperbook.study.profiles import list_profiles
+
+    toc.targets([f"{slug}/{page}" if page else slug])
+    if profile == "smoke":
+        raise ValueError("profile: smoke is computed by the page itself and never joined; run reader or full")
+    names = {name.removesuffix(".yaml").split(".")[-1] for name in list_profiles(slug)}
+    if profile is not None and profile not in names:
+        known = ", ".join(sorted(names)) or "none"
+        raise ValueError(f"profile: {slug} has no {profile!r}{nearest(profile, names)}; it has: {known}")
 
 
 @app.command()

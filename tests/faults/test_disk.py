@@ -89,7 +89,11 @@ def test_a_write_that_fails_keeps_what_was_there(tmp_path: Path, monkeypatch: py
     write_json(tmp_path / "result.json", {"a": 1})
     before = (tmp_path / "result.json").read_bytes()
 
+    at_that_moment: set[str] = set()
+
     def full(*_: object) -> None:
+        at_that_moment.update(path.name for path in tmp_path.rglob("*"))
+        assert (tmp_path / "result.json").read_bytes() == before
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os if what == "fsync" else Path, what, full)
@@ -101,6 +105,8 @@ def test_a_write_that_fails_keeps_what_was_there(tmp_path: Path, monkeypatch: py
         write_json(tmp_path / "result.json", {"a": 2})
     monkeypatch.undo()
     assert (tmp_path / "result.json").read_bytes() == before
+    # nothing bears its final name before it is whole and on the disk
+    assert "step-000000001.safetensors" in at_that_moment and "step-000000002.safetensors" not in at_that_moment
     assert kept.resume().values == {"a": 1}
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
         ".lock",

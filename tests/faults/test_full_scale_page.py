@@ -82,6 +82,7 @@ def server(tmp_path: Path) -> Iterator[Path]:
 def _env(folder: Path) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PAPERBOOK_", "RAY_", "HF_", "CUDA_"))}
     here = {"PAPERBOOK_ROOT": "book", "HF_HOME": "hub-of-the-server", "TOYS": "toys", "SHIMS": "shims"}
+    env["RAY_AUTH_MODE"] = "disabled"  # whatever this user's own clusters do
     return env | {name: str(folder / place) for name, place in here.items()} | {"PATH": f"{folder}/shims:{env['PATH']}"}
 
 
@@ -130,6 +131,7 @@ def test_every_command_of_the_page(server: Path) -> None:
     assert block("--dry-run").count("full s") == 5 and "not on this machine" not in output
     rehearsed = block("tests/rehearsal/hub.py")
     assert "stand-in for openai/clip-vit-base-patch32" in rehearsed and re.search(r"\d finished", rehearsed)
+    assert "resume: from its checkpoint at step" in rehearsed
     assert "all runs are finished" in block("nohup") and '"status": "finished"' in block("nohup")
     assert "full.json: 5 seeds" in block("paperbook results")
     assert "3 finished" in block("--seeds 0-7 --gpus-per-run 1")

@@ -19,17 +19,20 @@ from paperbook.runner.spec import RunSpec
 def test_two_runners_share_the_seeds_and_run_each_once(toy: Toy) -> None:
     options = {"seeds": "0-3", "options": ("--workers", "1")}
     first, second = (toy.start("pause=0.15", **options) for _ in range(2))
-    outputs = [finish(process) for process in (first, second)]
+    ended = [(finish(process, None), process.returncode) for process in (first, second)]
     assert sorted(toy.executions()) == [0, 1, 2, 3]
     assert [toy.manifest(seed)["status"] for seed in range(4)] == ["finished"] * 4
-    assert any("has it" in output or "finished by another process meanwhile" in output for output in outputs)
+    assert any("has it" in output or "finished by another process meanwhile" in output for output, _ in ended)
+    # exit 0 says that everything is finished; whoever leaves a run to the other one says so
+    assert all(code == 0 or (code == 1 and f"process {other.pid} on {socket.gethostname()} has it" in output)
+               for (output, code), other in zip(ended, (second, first), strict=True))  # fmt: skip
     toy.no_leftovers()
 
 
 def test_a_lock_does_not_outlive_its_holder(toy: Toy) -> None:
     process = toy.start("pause=0.2", "steps=30")
     toy.wait_for_step(2)
-    second = toy.run("pause=0.2", "steps=30")
+    second = toy.run("pause=0.2", "steps=30", code=1)  # nothing failed, and the run is not finished
     assert f"process {process.pid} on {socket.gethostname()} has it" in second and "1 skipped" in second
     os.kill(process.pid, signal.SIGKILL)
     finish(process, -signal.SIGKILL)

@@ -28,6 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
             pytest.fail(message)
         pytest.skip(message)
     toy = make(tmp_path_factory.mktemp("ray"))
+    toy.env["RAY_AUTH_MODE"] = "disabled"  # whatever this user's own clusters do
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -39,11 +40,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
     toy.env["RAY_ADDRESS"] = f"127.0.0.1:{port}"
     yield toy
     # `ray stop` would end every Ray of this machine, whoever started it
-    mine = [process for process in psutil.process_iter() if _belongs(process, folder, str(toy.root))]
+    mine = {process for process in psutil.process_iter() if _belongs(process, folder, str(toy.root))}
+    for process in tuple(mine):  # its agents name neither the folder nor the repository
+        with contextlib.suppress(psutil.Error):
+            mine |= set(process.children(recursive=True))
     for process in mine:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(mine, timeout=10)
+    psutil.wait_procs(list(mine), timeout=10)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from concurrent.futures import Future
 
 import pytest
 from faults.toy import Toy, finish, until
+
+from paperbook.runner.spec import Outcome, RunSpec
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
@@ -35,3 +39,41 @@ def test_stopped_before_anything_ran(toy: Toy) -> None:
     assert toy.manifest()["status"] == "cancelled"
     toy.run("pause=0", "steps=50")
     toy.no_leftovers()
+
+
+def test_a_signal_while_the_first_manifests_are_written(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paperbook.runner import drive
+    from paperbook.runner.folder import Claim
+    from paperbook.runner.plan import Item, Plan
+
+    monkeypatch.setenv("PAPERBOOK_ROOT", str(toy.root))
+    monkeypatch.delenv("PAPERBOOK_RUNS", raising=False)
+    usual, plan = signal.getsignal(signal.SIGTERM), Claim.plan
+
+    def interrupted(claim: Claim) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not usual, "a signal would end the process without a word"
+        os.kill(os.getpid(), signal.SIGTERM)
+        plan(claim)
+
+    class Idle:
+        """An engine that must not be asked to run anything."""
+
+        name, capacity = "local", 2
+
+        def submit(self, spec: RunSpec) -> Future[Outcome]:
+            raise AssertionError(f"{spec.name} was started")
+
+        def cancel(self) -> None:
+            said.append("cancel")
+
+        def close(self) -> None:
+            said.append("close")
+
+    said: list[str] = []
+    monkeypatch.setattr(Claim, "plan", interrupted)
+    specs = [RunSpec("toy", "1-train", "full", {"seed": s}, s, "abc", "def", f"full-abc-s{s}") for s in (0, 1)]
+    ended, stopped = drive.run(Plan([Item(spec, "run", "", None) for spec in specs]), Idle(), say=said.append)
+    assert stopped and [one.outcome.status for one in ended] == ["cancelled"] * 2
+    assert said[:2] == ["stopping; what runs is left resumable", "cancel"] and said[-1] == "close"
+    assert [toy.manifest(seed)["status"] for seed in (0, 1)] == ["cancelled"] * 2
+    assert signal.getsignal(signal.SIGTERM) is usual

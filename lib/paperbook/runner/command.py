@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -44,8 +45,9 @@ def _run(
     def say(line: str) -> None:
         print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
 
+    cluster = os.environ.get("RAY_ADDRESS") if engine == "ray" else None
     try:
-        plan = make(target, profile, seeds, changes, gpus_per_run=gpus_per_run, force=force, check_machine=engine == "local")
+        plan = make(target, profile, seeds, changes, gpus_per_run=gpus_per_run, force=force, check_machine=not cluster)
     except FileNotFoundError:
         raise  # says itself what is missing
     except OSError as error:  # a folder of another user, a name too long for the disk
@@ -54,6 +56,8 @@ def _run(
             from None  # fmt: skip
     except OverflowError as error:  # a page reckons its needs in floats, and an integer of Python may be larger
         raise PlanError(f"a parameter is too large to reckon with ({error})") from None
+    if cluster:
+        plan.warnings.append(f"engine ray at {cluster}: weights, data, memory and GPUs are checked by each worker, not here")
     for line in _table(plan):
         say(line)
     for warning in plan.warnings:
@@ -69,7 +73,8 @@ def _run(
         for line in _summary(ended):
             say(line)
         states = {e.outcome.status for e in ended if not e.skipped}
-        code = 130 if stopped else 1 if states - {"finished"} else 0
+        elsewhere = any(e.skipped and e.outcome.status != "finished" for e in ended)
+        code = 130 if stopped else 1 if elsewhere or states - {"finished"} else 0
     if as_json:
         print(_json(plan, ended, code))
     return code
@@ -92,19 +97,19 @@ def _engine(name: str, plan: Plan, workers: int | None, gpus_per_run: float | No
 
 def _ray_may_have_gpus() -> bool:
     """A cluster that cannot be asked before it is joined is taken to have GPUs; on this machine nvidia-smi says."""
-    import os
-
     return bool(os.environ.get("RAY_ADDRESS")) or bool(checks.gpus())
 
 
 def _table(plan: Plan) -> list[str]:
     """The plan as aligned lines, and its cost."""
-    rows = [["run", "what", "forecast", "folder"]]
+    rows = [["run", "what", "forecast"]]
     for item in plan.items:
         cost = "" if item.action == "skip" else "no record" if item.forecast is None else duration(item.forecast.seconds)
-        rows.append([item.spec.name, item.action + (f": {item.why}" if item.why else ""), cost, shown(item.spec.folder)])
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        rows.append([item.spec.name, item.action + (f": {item.why}" if item.why else ""), cost])
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    folders = dict.fromkeys(shown(item.spec.folder).rpartition("-s")[0] for item in plan.items)
+    lines += [f"folder: {folder}-s<seed>" for folder in folders]
     bases = list(dict.fromkeys(f"{i.spec.page}: {i.forecast.basis}" for i in plan.pending if i.forecast))
     known = [item.forecast.seconds for item in plan.pending if item.forecast]
     if known:
@@ -129,8 +134,11 @@ def _summary(ended: list[Ended]) -> list[str]:
             lines += [f"    {line}" for line in one.outcome.traceback.strip().splitlines()[-12:]]
             lines.append(f"  log: {shown(one.item.spec.folder / 'log.txt')}")
     lines.append(", ".join(f"{count} {name}" for name, count in counts.items()))
-    if counts.get("cancelled") or counts.get("failed"):
+    again = [e for e in ended if e.outcome.status in ("failed", "cancelled") and e.outcome.kind != "diverged"]
+    if again:
         lines.append("the same command again goes on from the last checkpoints")
+    if any(e.outcome.kind == "diverged" for e in ended):
+        lines.append("what diverged would diverge again: change the parameter it names, which makes another run")
     return lines
 
 
@@ -142,5 +150,6 @@ def _json(plan: Plan, ended: list[Ended], code: int) -> str:
 def _document(plan: Plan, ended: list[Ended], code: int) -> dict[str, Any]:
     items = [{**item.spec.to_dict(), "folder": shown(item.spec.folder), "action": item.action, "why": item.why,
               "forecast": asdict(item.forecast) if item.forecast else None} for item in plan.items]  # fmt: skip
-    outcomes = [{"folder": shown(e.item.spec.folder), "skipped": e.skipped, **asdict(e.outcome)} for e in ended]
+    outcomes = [{"slug": e.item.spec.slug, "page": e.item.spec.page, "profile": e.item.spec.profile, "seed": e.item.spec.seed,
+                 "folder": shown(e.item.spec.folder), "skipped": e.skipped, **asdict(e.outcome)} for e in ended]  # fmt: skip
     return {"exit_code": code, "problems": plan.problems, "warnings": plan.warnings, "plan": items, "outcomes": outcomes}

@@ -118,7 +118,7 @@ class Claim:
         except Timeout:
             holder = read_manifest(self.folder) or {}
             who = f"process {holder.get('pid')} on {holder.get('host')}" if holder else "another process"
-            raise TakenError(f"{spec.name}: {who} has it") from None
+            raise TakenError(f"{who} has it") from None
         try:
             before = read_manifest(self.folder)
             if before is not None and before["status"] == "running" and before.get("host") not in (None, socket.gethostname()):
@@ -145,7 +145,7 @@ class Claim:
             time.sleep(min(1.0, watch))
             now = read_manifest(self.folder)
             if now is not None and now.get("heartbeat") != before.get("heartbeat"):
-                raise TakenError(f"{self.spec.name}: process {before.get('pid')} on {before.get('host')} has it")
+                raise TakenError(f"process {before.get('pid')} on {before.get('host')} has it")
 
     @property
     def status(self) -> Status:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,10 @@ from paperbook.study import paths
 from paperbook.study.redaction import redact
 
 _NOTE = re.compile(r"RuntimeWarning: (checkpoint: .*)")
+# said for every kernel and every cell, and of no use to anybody
+_NOISE = re.compile(r"Kernel is running over TCP without encryption|TqdmWarning: IProgress|^Ending Cell \d|^<Figure size .*>$|^$")
+PROGRESS_SECONDS = 10.0
+"""How often a run's progress is written to its log."""
 GRACE_SECONDS = 10.0
 """How long a worker that was asked to stop may take before it is killed."""
 
@@ -60,7 +65,9 @@ def _launch(spec: RunSpec, scratch: Path, env: dict[str, str], cancel: threading
     env.pop("MPLBACKEND", None)  # the kernel sets its inline backend itself
     end_left_over(folder)  # Ray starts a dead worker's task again at once, perhaps while its kernel is still there
     command = [sys.executable, "-m", "paperbook.runner.worker", str(request), str(report)]
-    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+    with (folder / "log.txt").open("a", encoding="utf-8") as stream:
+        log = _Log(stream)
+        log.write(f"--- {time.strftime('%Y-%m-%d')}, an attempt on {socket.gethostname()}: {spec.name}")
         process = subprocess.Popen(
             command, cwd=paths.root(), env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace",
@@ -69,17 +76,18 @@ def _launch(spec: RunSpec, scratch: Path, env: dict[str, str], cancel: threading
         reader = threading.Thread(target=_copy, args=(process, log, env, notes), daemon=True)
         reader.start()
         try:
-            stopped = _wait(process, cancel)
+            stopped = _wait(process, cancel, folder, log)
         finally:
             _end(process)  # also when this very thread is interrupted, as Ray does to cancel
             end_left_over(folder)
             sweep(folder, manifest=False)  # a kernel that is killed while it saves leaves half a file
         reader.join(timeout=10)
-    seconds = time.monotonic() - start
-    if stopped or process.returncode == CANCELLED:
-        outcome = Outcome("cancelled", seconds, "cancelled", "stopped; run the same command again and it goes on")
-    else:
-        outcome = _outcome(spec, process.returncode, report, seconds, env)
+        seconds = time.monotonic() - start
+        if stopped or process.returncode == CANCELLED:
+            outcome = Outcome("cancelled", seconds, "cancelled", "stopped; run the same command again and it goes on")
+        else:
+            outcome = _outcome(spec, process.returncode, report, seconds, env)
+        log.write("\n".join(filter(None, (outcome.traceback, f"--- {outcome.status} after {seconds:.0f} s", outcome.message))))
     return replace(outcome, notes=tuple(dict.fromkeys(notes)))
 
 
@@ -89,7 +97,7 @@ def _outcome(spec: RunSpec, code: int, report: Path, seconds: float, env: Mappin
         error = json.loads(report.read_text(encoding="utf-8"))["error"]
     elif code < 0:
         name = signal.Signals(-code).name
-        hint = f"; if that was the system for want of memory, {lower(spec)}" if code == -signal.SIGKILL else ""
+        hint = f"; the same command goes on, and if memory was short, {lower(spec)}" if code == -signal.SIGKILL else ""
         error = {"kind": "killed", "traceback": "", "message": f"its process was killed ({name}){hint}"}
     elif code:
         error = {"kind": "error", "message": f"its process ended with code {code}; see its log", "traceback": ""}
@@ -103,25 +111,46 @@ def _outcome(spec: RunSpec, code: int, report: Path, seconds: float, env: Mappin
     return Outcome("finished", seconds)
 
 
-def _copy(process: subprocess.Popen[str], log: TextIO, env: Mapping[str, str], notes: list[str]) -> None:
-    """Copy what the worker prints to the log: a time before each line, secrets removed. A full disk ends the copy only."""
+class _Log:
+    """``log.txt`` of a run: a time before each line, what several threads write never mixed. A full disk ends it, not the run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._guard, self._works = stream, threading.Lock(), True
+
+    def write(self, text: str) -> None:
+        """Write one line, or several."""
+        with self._guard:
+            try:
+                if self._works:
+                    self._stream.write("".join(f"{time.strftime('%H:%M:%S')} {line}\n" for line in text.splitlines() or [""]))
+                    self._stream.flush()
+            except OSError:
+                self._works = False
+
+
+def _copy(process: subprocess.Popen[str], log: _Log, env: Mapping[str, str], notes: list[str]) -> None:
+    """Copy what the worker prints to the log, secrets removed."""
     assert process.stdout is not None
-    write = True
     for raw in process.stdout:  # read on even when nothing can be written: a full pipe would stop the worker
         line = redact(raw, env)
         if found := _NOTE.search(line):
             notes.append(found[1])
-        if write:
-            try:
-                log.write(f"{time.strftime('%H:%M:%S')} {line}")
-                log.flush()
-            except OSError:
-                write = False
+        if not _NOISE.search(line):
+            log.write(line.rstrip("\n"))
 
 
-def _wait(process: subprocess.Popen[str], cancel: threading.Event) -> bool:
-    """Wait for the end; True when it was asked to stop."""
+def _wait(process: subprocess.Popen[str], cancel: threading.Event, folder: Path, log: _Log) -> bool:
+    """Wait for the end and write how far the run is to its log; True when it was asked to stop."""
+    told, said = time.monotonic(), ""
     while process.poll() is None:
+        if time.monotonic() - told >= PROGRESS_SECONDS:
+            told = time.monotonic()
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+                line = f"progress: {content['done']} of {content['total']} {content['what']}".rstrip()
+                if line != said:
+                    said = line
+                    log.write(line)
         if cancel.wait(0.05):
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)

@@ -125,7 +125,11 @@ def _action(spec: RunSpec, force: bool, problems: list[str]) -> tuple[Action, st
     if key.get("code") != spec.code_hash:
         problems.append(f"{spec.name}: its checkpoint (step {step}) was written by other code than today's; --force starts it "
                         "anew, or check out the code it was started with to go on")  # fmt: skip
-    return "resume", f"from its checkpoint at step {step}" + (f" ({why})" if why else "")
+    part = f" of {key['part']}" if "part" in key else ""
+    manifest = folder.read_manifest(spec.folder) or {}
+    if (manifest.get("error") or {}).get("kind") == "diverged":
+        why = "it diverged after that, and will again unless a parameter changes"
+    return "resume", f"from its checkpoint at step {step}{part}" + (f" ({why})" if why else "")
 
 
 def pages_with(target: str, profile: str) -> list[tuple[str, str]]:

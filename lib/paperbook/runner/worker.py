@@ -87,8 +87,9 @@ def run(spec: RunSpec) -> dict[str, Any] | None:
     except PapermillExecutionError as error:
         return failure(spec, error.ename, error.evalue, "\n".join(error.traceback), error.cell_index)
     except DeadKernelError:
+        advice = f"the same command goes on, and if memory was short, {lower(spec)} (another run, with its own folder)"
         return {"kind": "killed", "traceback": "",
-                "message": "the kernel was killed (the system does that when memory runs out); " + lower(spec)}  # fmt: skip
+                "message": f"its kernel was killed, by a person or by the system for want of memory; {advice}"}  # fmt: skip
     except CellTimeoutError as error:
         return {"kind": "error", "message": str(error), "traceback": ""}
     return None

@@ -93,7 +93,7 @@ def config_hash(cfg: Config, exclude: Iterable[str] = ("seed",)) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``"; did you mean x?"`` for the known name closest to `name`, or an empty string when none is near."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -69,8 +69,9 @@ def test_a_dry_run_says_everything_and_writes_nothing(root: Path, worker: Worker
     done = run("--seeds", "0-2", "--dry-run")
     assert tree(root) == before and not worker.specs
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["run", "what", "forecast", "folder"] and len(lines) == 4
-    assert lines[1].startswith("toy/1-train full s0  run   no record  runs/toy/1-train/full-") and done.stderr == ""
+    assert lines[0].split() == ["run", "what", "forecast"] and len(lines) == 5 and done.stderr == ""
+    assert lines[1] == "toy/1-train full s0  run   no record"
+    assert lines[4].startswith("folder: runs/toy/1-train/full-") and lines[4].endswith("-s<seed>")
 
 
 def test_a_dry_run_over_finished_resumable_and_open_runs(root: Path, worker: Worker) -> None:
@@ -81,8 +82,8 @@ def test_a_dry_run_over_finished_resumable_and_open_runs(root: Path, worker: Wor
     lines = run("--seeds", "0-2", "--dry-run").stdout.splitlines()
     assert tree(root) == before and not worker.specs
     assert "skip: finished" in lines[1] and "8 s" not in lines[1]
-    assert "resume: from its checkpoint at step 40" in lines[2] and " 8 s " in lines[2]
-    assert lines[4:] == ["forecast: 16 s of one worker's time", "  from 1-train: 1 recorded run of it, on a processor"]
+    assert "resume: from its checkpoint at step 40" in lines[2] and lines[2].endswith(" 8 s")
+    assert lines[5:] == ["forecast: 16 s of one worker's time", "  from 1-train: 1 recorded run of it, on a processor"]
 
 
 def test_runs_without_a_record_are_counted(root: Path, needs: Any) -> None:

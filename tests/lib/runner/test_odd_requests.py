@@ -66,7 +66,7 @@ def test_a_folder_that_is_not_there_yet_is_not_made_by_a_dry_run(root: Path, mon
     monkeypatch.setenv("PAPERBOOK_RUNS", str(root / runs) if runs else "")
     before = tree(root)
     done = dry()
-    assert done.exit_code == 0 and f"  {runs or 'runs'}/toy/1-train/full-" in done.stdout and tree(root) == before
+    assert done.exit_code == 0 and f"folder: {runs or 'runs'}/toy/1-train/full-" in done.stdout and tree(root) == before
 
 
 def test_a_number_too_large_for_the_needs_or_the_work(root: Path, needs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,11 @@ class RayEngine:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         address = os.environ.get("RAY_ADDRESS")
+        if address:
+            _refuse_silence(address)
         try:
-            ray.init(address=address or None, include_dashboard=None if address else False, log_to_driver=False,
+            # "local": without it Ray joins whatever cluster an earlier `ray start` left a note of, alive or dead
+            ray.init(address=address or "local", include_dashboard=None if address else False, log_to_driver=False,
                      configure_logging=True, logging_level=logging.ERROR)  # fmt: skip
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ValueError(f"engine: no Ray could be reached at RAY_ADDRESS={address!r}: {error}") from None
@@ -104,6 +108,23 @@ class RayEngine:
     def close(self) -> None:
         """Leave the cluster; a Ray that was started here ends."""
         self._ray.shutdown()
+
+
+def _refuse_silence(address: str) -> None:
+    """Ray itself tries for a minute and more before it says that nobody answers.
+
+    Raises:
+        ValueError: naming the address and the command that starts a cluster there.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return  # "auto" and the like: Ray knows where to look
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            return
+    except OSError as error:
+        raise ValueError(f"RAY_ADDRESS: nobody answers at {address} ({error.strerror or error}); start it with: ray start --head "
+                         f"--port={port}") from None  # fmt: skip
 
 
 def _task(content: dict[str, Any], library: str) -> tuple[dict[str, Any], dict[str, bytes]]:
