@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="toy sizes: whether the script runs, nothing to publish")
     options = parser.parse_args()
-    reps, repeats, megabytes = (2, 1, 1) if options.quick else (32, 5, 100)
+    reps, repeats, megabytes = (2, 1, 1) if options.quick else (32, 3, 100)
     with tempfile.TemporaryDirectory(prefix="paperbook-bench-") as name:
         folder = Path(name)
         done = taking_turns(commands(folder, reps), repeats)
