@@ -37,6 +37,10 @@ class RayEngine:
     name = "ray"
 
     def __init__(self, workers: int | None = None, gpus_per_run: float | None = None) -> None:
+        # `ray start` asks for a token as soon as this file exists (a Ray of one's own leaves it behind); a driver offers it only
+        # when it is told to, and before ray is imported
+        if (Path.home() / ".ray" / "auth_token").is_file():
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             import ray
         except ImportError:
