@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paperbook.press import ledger, stamp, toc
-from paperbook.press.sphinx_ext import anchor_ids
+from paperbook.press.site.chapter import anchor_ids
 from paperbook.study import paths
 from paperbook.study.claims import ClaimError, load_claims
 from paperbook.study.profiles import list_profiles, load_profile, read_yaml
