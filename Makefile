@@ -22,7 +22,7 @@ export HF_HUB_OFFLINE := 1
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: $(READY) vendor/mathjax/tex-chtml.js  ## environment and MathJax (every target calls it; nothing to do when up to date)
+setup: $(READY) vendor/mathjax/input/tex-full.js  ## environment and MathJax (every target calls it; nothing to do when up to date)
 
 $(READY): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or 3.12 is missing. On Debian: apt-get install python3.11 python3.11-venv"; exit 1; fi
@@ -33,7 +33,7 @@ $(READY): pyproject.toml constraints.txt
 	  echo "pip could not install. It needs a package index (or a wheel folder) and 4 GB of disk; its own message stands above."; exit 1; }
 	@touch $@
 
-vendor/mathjax/tex-chtml.js: $(READY)
+vendor/mathjax/input/tex-full.js: $(READY)
 	@test -f $@ || $(BIN)/python -m paperbook.press.mathjax
 	@touch $@
 

@@ -67,7 +67,7 @@ def packages() -> list[Finding]:
 
 def mathjax() -> Finding:
     """MathJax beside the book, so that pages ask no network for their equations."""
-    good = (paths.root() / "vendor" / "mathjax" / "tex-chtml.js").is_file()
+    good = (paths.root() / "vendor" / "mathjax" / "input" / "tex-full.js").is_file()
     return Finding("MathJax", good, True, "in vendor/mathjax" if good else "not in vendor/mathjax; run `make setup`")
 
 
