@@ -127,11 +127,11 @@ class Computed(SphinxDirective):
         node["classes"] += list(classes)
         return node
 
-    def link(self, slug: str, page: str, text: str, anchor: str = "") -> nodes.Node:
-        """A link to a page of the book; plain text while that page is not built."""
-        inner = nodes.inline("", text)
+    def link(self, slug: str, page: str, text: str = "", anchor: str = "") -> nodes.Node:
+        """A link to a page of the book, by default with its number and title; plain text while that page is not built."""
+        inner = nodes.inline("", text or page)
         return pending_xref("", inner, refdomain="", reftype="pb-page", reftarget=f"book/pages/{slug}/{page}", pb_anchor=anchor,
-                            refexplicit=True, refwarn=False)  # fmt: skip
+                            pb_titled=not text, refexplicit=True, refwarn=False)  # fmt: skip
 
     def api(self, symbol: str) -> nodes.Node:
         """A library name, linked where the book documents it."""

@@ -24,7 +24,7 @@ class PaperIndex(Computed):
         body: list[list[Content]] = [
             [
                 self.inline(row["item"]),
-                self.link(slug, row["page"], row["page"], anchors.get((row["page"], row["anchor"]), row["anchor"])),
+                self.link(slug, row["page"], "", anchors.get((row["page"], row["anchor"]), row["anchor"])),
                 self.api(row["symbol"]),
                 nodes.literal("", row["test"].split("/")[-1], classes=["pb-test"]),
             ]
@@ -145,6 +145,10 @@ def _resolve(app: Any, env: Any, node: pending_xref, inner: nodes.Node) -> nodes
     if node.get("reftype") == "pb-page":
         if node["reftarget"] not in env.found_docs:
             return inner
+        if node["pb_titled"]:
+            title = env.titles[node["reftarget"]]
+            number = ".".join(map(str, title.get("secnumber", ())))
+            inner = nodes.inline("", f"{number} {title.astext()}".strip())
         return make_refnode(app.builder, node["refdoc"], node["reftarget"], node["pb_anchor"] or None, inner)
     return inner if node.get("pb_optional") else None
 

@@ -62,7 +62,7 @@ class Ledger(Computed):
 
     def judged_by(self, row: ledger.Row) -> list[nodes.Node]:
         page = row.claim.evidence.page
-        where = nodes.paragraph("", "", self.link(row.slug, page, page), nodes.Text(f", {row.claim.evidence.profile}"))
+        where = nodes.paragraph("", "", self.link(row.slug, page), nodes.Text(f", {row.claim.evidence.profile}"))
         return [nodes.paragraph("", str(row.claim.criterion)), where]
 
 
