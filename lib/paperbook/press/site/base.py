@@ -233,11 +233,26 @@ def _paper_role(name: str, rawtext: str, text: str, *_: Any, **__: Any) -> tuple
     return [pb_paper(rawtext, text)], []
 
 
+SOURCES = ("paper", "code", "secondary", "our choice")
+
+
+def _source_role(
+    name: str, rawtext: str, text: str, lineno: int, inliner: Any, *_: Any, **__: Any
+) -> tuple[list[nodes.Node], list[Any]]:
+    """``{src}`paper```: where a statement comes from; in the margin where there is room."""
+    kinds = [kind for kind in SOURCES if re.search(rf"\b{kind}\b", text)]
+    if not kinds:
+        message = f"src: expected one of {', '.join(SOURCES)} in it, got {text!r}"
+        logger.warning(message, location=(inliner.document.current_source, lineno) if inliner else None)
+    return [nodes.inline(rawtext, text, classes=["pb-source", *(f"pb-source-{nodes.make_id(kind)}" for kind in kinds[:1])])], []
+
+
 def setup(app: Any) -> None:
     """Register with Sphinx."""
     add_node(app, pb_scroll, _visit_scroll, _depart_scroll)
     add_node(app, pb_paper, _visit_paper, _depart_paper)
     app.add_role("paper", _paper_role)
+    app.add_role("src", _source_role)
     app.connect("env-get-outdated", Dependencies.outdated)
     app.connect("env-purge-doc", Dependencies.purge)
     app.connect("env-merge-info", Dependencies.merge)

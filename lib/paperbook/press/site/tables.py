@@ -75,7 +75,8 @@ class CostTable(Computed):
                     self._measured(slug, page, "reader"),
                     full,
                 ])  # fmt: skip
-            body.append([nodes.strong("", f"{toc.index(slug).get('title', slug)}, all pages"), costs.duration(seconds), costs.duration(cpu), "", "", ""])
+            total = nodes.strong("", f"{meta.get('title', slug)}, all pages")
+            body.append([total, costs.duration(seconds), costs.duration(cpu), "", "", ""])
         header = ["Page", "Smoke, wall", "Smoke, CPU", "Smoke, memory", "Reader", "Full"]
         return [self.table("What the pages cost", header, body, "pb-costs")]
 

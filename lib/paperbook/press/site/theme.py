@@ -9,6 +9,8 @@ from typing import Any
 
 from docutils import nodes
 
+from paperbook.study import paths
+
 
 def _without_thebe(app: Any, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Live code is off in this book: its scripts would declare a name twice and name a foreign host."""
@@ -34,18 +36,19 @@ def _body(app: Any, pagename: str, template: str, context: dict[str, Any], doctr
         return
     body = re.sub(r"<th([^>]*)>\s*(?:<p>\s*</p>)?\s*</th>", r"<td\1></td>", body)  # a header that names nothing is none
     body = re.sub(r"<th\b([^>]*)>((?:(?!</th>).)*<math\b(?:(?!</th>).)*)</th>", _named, body, flags=re.S)
-    body = body.replace(' role="doc-biblioentry"', "").replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+    body = body.replace(' role="doc-biblioentry"', "").replace('<div role="list" class="citation', '<div class="citation')
     sources = {f"_images/{name}": Path(app.srcdir) / source for source, name in app.builder.images.items()}
     context["body"] = re.sub(r"<img\b[^>]*>", lambda match: _waiting(match[0], sources), body)
 
 
 def _named(match: re.Match[str]) -> str:
-    """A header that is a formula alone has no text; its symbols as a label make it a name."""
+    """A header that is a formula alone has no text of its own; its symbols, unseen beside it, make it a name."""
     attributes, content = match.groups()
-    if "aria-label" in attributes or re.sub(r"<mjx-assistive-mml>.*?</mjx-assistive-mml>|<[^>]*>|\s", "", content, flags=re.S):
+    if re.sub(r"<mjx-assistive-mml>.*?</mjx-assistive-mml>|<[^>]*>|\s", "", content, flags=re.S):
         return match[0]
     symbols = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", content)).strip()
-    return f'<th{attributes} aria-label="{symbols}">{content}</th>'
+    shown = content.replace("<mjx-container", '<mjx-container aria-hidden="true"')
+    return f'<th{attributes}>{shown}<span class="pb-unseen">{symbols}</span></th>'
 
 
 def _waiting(tag: str, sources: dict[str, Path]) -> str:
@@ -68,8 +71,37 @@ def _size(path: Path) -> tuple[int, int] | None:
         return None
 
 
+_PAGE = re.compile(r"book/pages/([^/]+)/([^/]+)")
+
+
+def _downloads(app: Any, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """A chapter page offers its executed notebook (the theme's own button) and the text it is made from."""
+    match = _PAGE.fullmatch(pagename)
+    group = next((b for b in context.get("header_buttons", []) if b.get("label") == "download-buttons"), None)
+    if not match or group is None:
+        return
+    address = f"{context['pathto']('_sources', 1)}/chapters/{match[1]}/{match[2]}.md"
+    source = {"type": "link", "url": address, "text": ".md", "icon": "fas fa-file", "label": "download-myst-button",
+              "tooltip": "Download the MyST source: what authors edit and papermill runs"}  # fmt: skip
+    group["buttons"].insert(1, source)
+
+
+def _sources(app: Any, exception: Exception | None) -> None:
+    if exception is not None or app.builder.name != "html":
+        return
+    for document in app.env.found_docs:
+        match = _PAGE.fullmatch(document)
+        path = paths.chapter(match[1]) / f"{match[2]}.md" if match else None
+        if match and path and path.is_file():
+            target = Path(app.outdir) / "_sources" / "chapters" / match[1] / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+
+
 def setup(app: Any) -> None:
     """Register with Sphinx."""
     app.connect("html-page-context", _without_thebe, priority=900)  # after sphinx-thebe has added what goes here
     app.connect("html-page-context", _body, priority=900)
+    app.connect("html-page-context", _downloads, priority=900)
+    app.connect("build-finished", _sources)
     app.connect("doctree-resolved", _without_thebe_config, priority=900)
