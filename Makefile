@@ -65,7 +65,10 @@ notebooks: setup  ## re-run every page and compare its verdicts
 pages: setup  ## one clean build without a warning, then the built pages in a browser
 	@jupyter-book clean . --html > /dev/null
 	@jupyter-book build . --all -W -n --keep-going -q
-	@pytest tests/book
+	@if command -v npm > /dev/null && [ ! -d tests/book/node_modules/lighthouse ]; then \
+	  npm install --prefix tests/book --no-audit --no-fund --loglevel=error > /dev/null; fi
+	@pytest tests/book -n $(JOBS) --dist worksteal --ignore=tests/book/test_lighthouse.py
+	@pytest tests/book/test_lighthouse.py   # alone: it measures what else the machine does
 
 bench: setup  ## the peers' comparison, chapter by chapter (minutes; writes benchmarks.json)
 	@for script in tests/benchmarks/*/bench.py; do \
