@@ -1,14 +1,19 @@
 """The built pages as a reader meets them: in a browser, on a phone, without a network."""
 
+import base64
 import copy
+import gzip
+import io
 import re
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
 from browse import pages, scroll_through
+from fontTools.ttLib import TTFont
 
 ROOT = Path(__file__).resolve().parents[2]
+HTML = ROOT / "_build" / "html"
 
 
 @pytest.fixture(scope="session")
@@ -135,3 +140,27 @@ def test_pages_stay_light(html):
     heavy = {p.relative_to(html).as_posix(): p.stat().st_size for p in html.rglob("*.png") if p.stat().st_size > 25_000}
     heavy.pop("_static/page.png", None)
     assert not heavy
+
+
+def test_the_stylesheet_is_whole_and_light(html):
+    css = (html / "_static" / "book.css").read_text(encoding="utf-8")
+    assert "@import" not in css and "url(../" not in css
+    assert len(gzip.compress(css.encode())) < 70_000
+    missing = [name for name in re.findall(r"url\([\"']?(?!data:|#)([^\"')]+)", css) if not (html / "_static" / name).is_file()]
+    assert not missing
+
+
+def test_icons_are_drawn(reader, heaviest):
+    """Every icon a page asks for is in the cut font: a missing one would be drawn, as a box, by some other font."""
+    page = reader(heaviest)
+    asked = page.evaluate(
+        """() => [...document.querySelectorAll('body *')]
+                 .flatMap(e => ['::before', '::after'].map(part => getComputedStyle(e, part)))
+                 .filter(style => /Awesome/.test(style.fontFamily) && /^"[\\ue000-\\uf8ff]"$/.test(style.content))
+                 .map(style => style.content[1])"""
+    )
+    css = (HTML / "_static" / "book.css").read_text(encoding="utf-8")
+    fonts = [TTFont(io.BytesIO(base64.b64decode(data))) for data in re.findall(r"font/woff;base64,([^)]+)", css)]
+    fonts += [TTFont(path) for path in (HTML / "_static" / "fonts").glob("fa-*")]
+    drawn = {chr(point) for font in fonts for point in font.getBestCmap()}
+    assert len(set(asked)) >= 3 and not set(asked) - drawn

@@ -103,13 +103,13 @@ def _squeezed(declarations: str) -> str:
 
 
 def characters(css: str, family: str) -> set[int]:
-    """Code points that the stylesheet puts into a page in a font: ``content``, and ``--fa`` of the theme's icons.
+    """Code points that the stylesheet puts into a page in a font: ``content``, and variables that hold the theme's icons.
 
     MathJax names a glyph's font by a class (``TEX-I`` for italic; none for the main font); parts of stretched delimiters are
     looked for in four fonts.
     """
     found: set[int] = set()
-    for selector, value in re.findall(r"([^{}]*)\{[^{}]*?(?:content|--fa)\s*:\s*(\"[^\"]*\"|'[^']*')", css):
+    for selector, value in _strings(css):
         if family.startswith("MJX"):
             if "mjx-stretchy" in selector:
                 wanted = family in ("MJXTEX", "MJXTEX-A", "MJXTEX-S1", "MJXTEX-S4")
@@ -124,6 +124,13 @@ def characters(css: str, family: str) -> set[int]:
     if "Awesome" in family:
         found = {point for point in found if point >= 0xE000}  # its icons; letters come from the fonts of the text
     return found
+
+
+def _strings(css: str) -> Iterable[tuple[str, str]]:
+    """(selector, quoted string) of every declaration that may show text."""
+    for selector, declarations in re.findall(r"([^{}]*)\{([^{}]*)\}", css):
+        for value in re.findall(r"(?:content|--[\w-]+)\s*:\s*(\"[^\"]*\"|'[^']*')", declarations):
+            yield selector, value
 
 
 def subset(font: Path, points: set[int]) -> bytes:
@@ -188,6 +195,16 @@ def _remember(app: Any, pagename: str, template: str, context: dict[str, Any], d
         app.paperbook_css[name] = None
 
 
+def _read(static: Path, name: str) -> str:
+    """A stylesheet and what it imports, with addresses relative to ``_static``."""
+    folder = posixpath.dirname(name)
+    # every second piece is an imported name
+    pieces = re.split(r"@import\s+(?:url\()?[\"']?([^\"');]+)[\"']?\)?\s*;", (static / name).read_text(encoding="utf-8"))
+    pieces[::2] = [_rebased(piece, folder) for piece in pieces[::2]]
+    pieces[1::2] = [_read(static, posixpath.normpath(posixpath.join(folder, piece))) for piece in pieces[1::2]]
+    return "".join(pieces)
+
+
 def _rebased(css: str, folder: str) -> str:
     """Addresses relative to a stylesheet in `folder`, made relative to ``_static``."""
     moved = lambda match: f"url({match[1]}{posixpath.normpath(posixpath.join(folder, match[2]))}{match[3]})"  # noqa: E731
@@ -203,9 +220,7 @@ def _finish(app: Any, exception: Exception | None) -> None:
     scripts = [path.read_text(encoding="utf-8") for path in (out / "_static").rglob("*.js") if path.name != "fontawesome.js"]
     used = Used.of(texts.values(), scripts)
     sheets = [maths.typesetter(app.config).stylesheet()]
-    for name in (*_THEME, *app.paperbook_css):
-        folder = posixpath.relpath(posixpath.dirname(name), "_static")
-        sheets.append(_rebased((out / name).read_text(encoding="utf-8"), folder))
+    sheets += [_read(out / "_static", name.removeprefix("_static/")) for name in (*_THEME, *app.paperbook_css)]
     version, target = _version(sheets, used), out / "_static" / "book.css"
     if not target.is_file() or version.encode() not in target.read_bytes()[:20]:
         css = with_fonts(pruned("\n".join(sheets), used), out / "_static", paths.root() / "vendor" / "mathjax")

@@ -61,13 +61,14 @@ mjx-c.mjx-c2B::before { content: "+"; }
 mjx-stretchy-v.mjx-c28 mjx-ext mjx-c::before { content: "\\239C"; }
 .fa-download { --fa: "\\f019"; }
 .plain::before { content: "a"; }
+.admonition { --pst-icon-note: "\\f05a"; color: red }
 """
 
 
 @pytest.mark.parametrize(
     ("family", "expected"),
     [("MJXTEX", {0x2B, 0x239C}), ("MJXTEX-I", {ord("x")}), ("MJXTEX-S4", {0x239C}), ("MJXTEX-B", set()),
-     ("Font Awesome 6 Free", {0xF019}), ("Other", {0xF019, ord("a")})],
+     ("Font Awesome 6 Free", {0xF019, 0xF05A}), ("Other", {0xF019, 0xF05A, ord("a")})],
 )  # fmt: skip
 def test_each_font_gets_the_glyphs_that_ask_for_it(family, expected):
     assert weight.characters(CSS, family) == expected
@@ -108,3 +109,12 @@ def test_an_incremental_build_knows_its_stylesheet(used):
     assert weight._version(["a"], used) == weight._version(["a"], same)
     same.words.add("new")
     assert weight._version(["a"], used) != weight._version(["a"], same)
+
+
+def test_imports_are_read_in_place(tmp_path):
+    (tmp_path / "styles").mkdir()
+    (tmp_path / "basic.css").write_text("a { b: url(img.svg) }")
+    css = '/* c */\n@import "../basic.css";\n@import url("../basic.css");\np { q: url(x.png) }'
+    (tmp_path / "styles" / "theme.css").write_text(css)
+    out = weight._read(tmp_path, "styles/theme.css")
+    assert "@import" not in out and out.count("url(img.svg)") == 2 and "url(styles/x.png)" in out
