@@ -51,8 +51,12 @@ _FIT = """(width) => {
   const inside = e => Math.min(width, e.parentElement.clientWidth || width);
   const things = '.bd-article table, mjx-container[display="true"], .bd-article .output > *, .bd-article svg';
   for (const e of document.querySelectorAll(things)) {
-    const room = inside(e), needed = Math.max(e.scrollWidth || 0, e.getBoundingClientRect().width);
-    if (needed > room + 1) e.style.zoom = Math.max(0.5, room / needed);
+    const room = inside(e);
+    for (let zoom = 1, tries = 0; tries < 6; tries++) {
+      const needed = Math.max(e.scrollWidth * zoom || 0, e.getBoundingClientRect().width);
+      if (needed <= room + 0.5 || zoom <= 0.5) break;
+      e.style.zoom = zoom = Math.max(0.5, zoom * room / needed);
+    }
   }
   const right = document.querySelector('.bd-article').getBoundingClientRect().right;
   const wide = e => e.getBoundingClientRect().right > right + 1;
