@@ -60,13 +60,24 @@ _FIT = """(width) => {
   }
   const right = document.querySelector('.bd-article').getBoundingClientRect().right;
   const wide = e => e.getBoundingClientRect().right > right + 1;
-  for (const cell of document.querySelectorAll('.bd-article td, .bd-article th')) if (wide(cell)) cell.style.overflowWrap = 'anywhere';
+  for (const cell of document.querySelectorAll('.bd-article :is(td, th)'))
+    if (wide(cell)) cell.style.overflowWrap = 'anywhere';
   return [...document.querySelectorAll('.bd-article :is(table, pre, img, svg, mjx-container, p, div)')].filter(wide)
     .map(e => `${e.tagName.toLowerCase()} ${e.className}`.trim());
 }"""
 
 # Chromium writes a destination for what a visible link of the same page leads to; links too small to see make it write all.
+# A section may begin on the page before its heading, so that the heading takes over its anchors.
 _ANCHORS = """() => {
+  for (const section of document.querySelectorAll('.bd-article section[id]')) {
+    const heading = section.querySelector(':scope > :is(h1, h2, h3, h4, h5, h6)');
+    if (!heading) continue;
+    while (heading.previousElementSibling?.matches('span[id]')) heading.prepend(heading.previousElementSibling);
+    const id = section.id;
+    section.removeAttribute('id');
+    if (heading.id) heading.insertAdjacentHTML('afterbegin', '<span></span>');
+    (heading.id ? heading.firstElementChild : heading).id = id;
+  }
   const box = document.createElement('div');
   box.style = 'position: absolute; top: 0; left: 0; width: 1px; height: 1px; overflow: hidden; line-height: 0';
   for (const e of document.querySelectorAll('.bd-article [id]')) {
@@ -203,7 +214,7 @@ def css_string(text: str) -> str:
 
 
 def page_style(number: int, book: str, title: str) -> str:
-    """The stylesheet of one page of the book: its numbers start at `number`; book and page stand at the head of all but its first."""
+    """The stylesheet of one page of the book: its first number, and the titles at the head of all but its first sheet."""
     head = "font: 8.5pt sans-serif; color: #555; white-space: nowrap"
     return (
         f"html {{ counter-reset: page {number - 1}; }}\n"
@@ -236,7 +247,8 @@ def front_matter(config: dict[str, Any], nodes: list[Node], numbers: dict[str, i
     walk(0, nodes)
     title, author, year = (html.escape(str(config.get(key, ""))) for key in ("title", "author", "copyright"))
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-@page {{ size: A4; margin: 20mm 18mm; @bottom-center {{ content: counter(page, lower-roman); font: 8.5pt sans-serif; color: #555 }} }}
+@page {{ size: A4; margin: 20mm 18mm;
+  @bottom-center {{ content: counter(page, lower-roman); font: 8.5pt sans-serif; color: #555 }} }}
 @page :first {{ @bottom-center {{ content: none }} }}
 body {{ margin: 0; font: 10pt/1.45 system-ui, sans-serif; color: #000 }}
 a {{ color: inherit; text-decoration: none }}
@@ -313,8 +325,10 @@ class _Binder:
         number = len(self.writer.pages) + 1
         try:
             answer = self.page.goto(f"{self.base}{file}.html", wait_until="load", timeout=_PATIENCE)
-            self.page.set_default_timeout(_PATIENCE)
             broken = self.page.evaluate(_SETTLE)
+            if answer is None or not answer.ok or broken:
+                problem = f"a picture is missing: {broken[0]}" if broken else "the page did not load"
+                raise ValueError(f"{file}: {problem}; run `make book`")
             headings = [(int(level), str(title), str(anchor)) for level, title, anchor in self.page.evaluate(_HEADINGS)]
             title = headings[0][1] if headings else file
             self.page.add_style_tag(content=page_style(number, str(self.config.get("title", "")), title))
@@ -323,8 +337,6 @@ class _Binder:
             content = self.page.pdf(prefer_css_page_size=True, print_background=True)
         except Error as error:
             raise ValueError(f"{file}: Chromium could not print it: {str(error).splitlines()[0]}") from None
-        if answer is None or not answer.ok or broken:
-            raise ValueError(f"{file}: {'a picture is missing: ' + broken[0] if broken else 'the page did not load'}; run `make book`")
         if wide:
             self.wide[file] = wide
         pages, anchors, links = self._take(content)
@@ -341,18 +353,15 @@ class _Binder:
         for index, source in enumerate(reader.pages):
             # links are written anew; the numbers of tagged content would point into a structure tree that is not taken along
             excluded = ["/Annots", "/StructParents", "/Tabs"]
-            if at_front:
-                page = self.writer.insert_page(source, index, excluded)
-            else:
-                page = self.writer.add_page(source, excluded)
+            page = self.writer.insert_page(source, index, excluded) if at_front else self.writer.add_page(source, excluded)
             moved.append(page.indirect_reference)
             places[source.indirect_reference.idnum if source.indirect_reference else -1] = page.indirect_reference
             for reference in source.get("/Annots") or []:
                 annotation = reference.get_object()
-                box = tuple(float(edge) for edge in annotation["/Rect"])
+                left, low, right, high = (float(edge) for edge in annotation["/Rect"])
                 target = str(annotation["/Dest"]) if "/Dest" in annotation else str((annotation.get("/A") or {}).get("/URI", ""))
-                if box[2] - box[0] > 1 and box[3] - box[1] > 1:  # not one of ours
-                    links.append(Link(page.indirect_reference, box, target))
+                if right - left > 1 and high - low > 1:  # not one of ours
+                    links.append(Link(page.indirect_reference, (left, low, right, high), target))
         anchors = {}
         for name, point in reader.named_destinations.items():
             where = places.get(point.raw_get("/Page").idnum)
