@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup book test lint unit faults fresh notebooks pages bench data clean
+.PHONY: help setup book pdf test lint unit faults fresh notebooks pages bench data clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -41,6 +41,9 @@ book: setup  ## execute what is stale, build the HTML, say where to open it
 	@paperbook execute --jobs $(JOBS)
 	@jupyter-book build . -W -n --keep-going -q
 	@echo "open $(CURDIR)/_build/html/index.html"
+
+pdf: book  ## the whole book as one PDF, printed by chromium
+	@paperbook pdf
 
 test: setup lint unit faults fresh notebooks pages  ## everything that proves the book
 

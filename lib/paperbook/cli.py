@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -252,6 +253,22 @@ def data(
         typer.echo(problem, err=True)
     if problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def pdf(
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="default: _build/papers-that-run.pdf")] = None,
+) -> None:
+    """The built book as one PDF, with an outline; needs chromium."""
+    from paperbook.press import pdf as press
+    from paperbook.study import paths
+
+    with _plainly():
+        bound = press.bind(out, say=typer.echo)
+    for file, things in bound.wide.items():
+        typer.echo(f"{file}: wider than the paper, the page is set smaller: {things[0]}", err=True)
+    megabytes = bound.path.stat().st_size / 1e6
+    typer.echo(f"{paths.relative(bound.path)}: {bound.pages} pages, {megabytes:.1f} MB")
 
 
 @app.command()
