@@ -7,25 +7,20 @@ from typing import Any
 
 from docutils import nodes
 
-from paperbook.press import contract
+from paperbook.press import contract  # which imports this package: its rules are looked up when a page is built
 from paperbook.press.site.base import Computed, Content, register
-
-_KINDS = (
-    ("Structure", "hold from the first day; a scaffolded chapter passes them", contract.STRUCTURE),
-    ("Content", "what an author owes", contract.CONTENT),
-)
-
 
 class ContractRules(Computed):
     """``{contract-rules}``: the rules of the chapter contract, from the docstrings of their functions."""
 
     def show(self, argument: str) -> list[nodes.Node]:
         self.depend("lib/paperbook/press/contract.py")
-        body: list[list[Content]] = []
-        for kind, _, rules in _KINDS:
-            body += [[nodes.literal("", rule.__name__), kind.lower(), self.inline(wanted(rule))] for rule in rules]
-        note = "; ".join(f"*{kind}* rules {what}" for kind, what, _ in _KINDS) + "."
-        return [self.paragraph(note), self.table("Rules of the chapter contract", ["Rule", "Kind", "What it wants"], body, "pb-rules")]
+        body: list[list[Content]] = [
+            [nodes.literal("", rule.__name__), kind, self.inline(wanted(rule))]
+            for kind, rules in (("structure", contract.STRUCTURE), ("content", contract.CONTENT))
+            for rule in rules
+        ]
+        return [self.table("Rules of the chapter contract", ["Rule", "Kind", "What it wants"], body, "pb-rules")]
 
 
 def wanted(rule: contract.Rule) -> str:
