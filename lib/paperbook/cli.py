@@ -182,7 +182,13 @@ def new(slug: Annotated[str, typer.Argument(metavar="SLUG", help="lower-case let
     with _plainly():
         for path in scaffold.new(slug):
             typer.echo(f"wrote {paths.relative(path)}")
-    typer.echo(f"next: `paperbook execute {slug}`, then `pytest tests/chapters/test_contract.py` says what to write")
+    typer.echo(f"""
+{slug} builds and runs now. What it still owes, rule by rule:
+
+  paperbook execute {slug}
+  pytest tests/chapters/test_contract.py -k {slug}
+
+The page "Add a chapter" (book/add-a-chapter.md) walks from here to a chapter that passes everything.""")
 
 
 @app.command()
