@@ -94,10 +94,16 @@ def names(module: str) -> list[Name]:
 
 
 @lru_cache(maxsize=256)
+def tree(path: Path, mtime: int) -> ast.Module:
+    """The syntax of a source file; `mtime`, in nanoseconds, is there so that a changed file is read again."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=256)
 def _names(path: Path, mtime: int) -> list[Name]:
     text = path.read_text(encoding="utf-8")
     found: dict[str, Name] = {}
-    for name in _defined(ast.parse(text).body, text):
+    for name in _defined(tree(path, mtime).body, text):
         if not name.name.startswith("_"):
             found.setdefault(name.name, name)
     return list(found.values())
@@ -153,9 +159,9 @@ def origins(module: str) -> dict[str, str]:
 @lru_cache(maxsize=256)
 def _origins(module: str, path: Path, mtime: int) -> dict[str, str]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parsed = tree(path, mtime)
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found.setdefault(alias.asname or alias.name.split(".")[0], alias.name if alias.asname else alias.name.split(".")[0])
@@ -163,7 +169,7 @@ def _origins(module: str, path: Path, mtime: int) -> dict[str, str]:
             start = importlib.util.resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
             for alias in node.names:
                 found.setdefault(alias.asname or alias.name, f"{start}.{alias.name}")
-    for node in tree.body:
+    for node in parsed.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             found[node.name] = f"{module}.{node.name}"
         elif isinstance(node, ast.Assign | ast.AnnAssign):

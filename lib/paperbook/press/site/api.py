@@ -18,6 +18,7 @@ from sphinx.util.nodes import make_refnode
 from paperbook.press import library, toc
 from paperbook.press.site import docstrings, fields, signatures
 from paperbook.press.site.base import Computed, Content, register
+from paperbook.press.site.chapter import anchor_ids
 from paperbook.study import paths
 
 
@@ -33,6 +34,10 @@ class Api(Computed):
         for slug in toc.toc_slugs():
             self.depend(f"chapters/{slug}/index.yaml", f"book/pages/{slug}")
         self.places, self.users = library.places(), library.users()
+        # read once: hundreds of names ask for them
+        self.pages = toc.toc_pages()
+        self.titles = {slug: toc.index(slug).get("title") or slug for slug in self.pages}
+        self.anchors = {slug: anchor_ids(slug) for slug in self.pages}
         return [self._section(package, module) for module in modules]
 
     def _section(self, package: str, module: str) -> nodes.section:
@@ -40,7 +45,7 @@ class Api(Computed):
         section = nodes.section(ids=[nodes.make_id(module)], names=[nodes.fully_normalize_name(module)], classes=["pb-module"])
         section += nodes.title("", "", nodes.literal("", name if module != package else module.rpartition(".")[2]))
         self.state.document.note_implicit_target(section, section)
-        section += nodes.paragraph("", "", nodes.literal("", f"from {module} import ..."), classes=["pb-import"])
+        section += nodes.paragraph("", "", nodes.literal("", f"from {module} import …"), classes=["pb-import"])
         head = self._parsed(module, [f".. automodule:: {module}"])
         section += head
         section += self._used_by(module)
@@ -61,7 +66,11 @@ class Api(Computed):
         assert isinstance(head, addnodes.desc_signature)
         name = f"{head['module']}.{head['fullname']}"
         signatures.finish(description, library.origins(module) | self.env.temp_data.get("pb_meant", {}).get(name, {}))
+        if description["objtype"] not in ("function", "class", "exception"):
+            head["_toc_name"] = ""  # the table of contents names what one imports; every page's navigation copies it
         content = description[-1]
+        for several in content.findall(addnodes.literal_strong):
+            several[0] = nodes.Text(several.astext().replace(",", ", "))
         added: list[nodes.Node] = []
         obj = _found(name)
         if inspect.isclass(obj) and fields.has_fields(obj):
@@ -91,12 +100,10 @@ class Api(Computed):
         return found
 
     def _in_the_book(self, rows: list[library.Place]) -> nodes.paragraph:
-        from paperbook.press.site.chapter import anchor_ids
-
         line = nodes.paragraph("", "", nodes.strong("", "In the book:"), nodes.Text(" "), classes=["pb-in-the-book"])
         for position, row in enumerate(rows):
             line += [nodes.Text("; ")] if position else []
-            anchor = anchor_ids(row.slug).get((row.page, row.anchor), row.anchor)
+            anchor = self.anchors[row.slug].get((row.page, row.anchor), row.anchor)
             link = self.link(row.slug, row.page, "", anchor)
             link[0].extend(self.inline(row.item))  # items hold mathematics
             line += link
@@ -109,8 +116,8 @@ class Api(Computed):
         line = nodes.paragraph("", "", nodes.strong("", "Used by:"), nodes.Text(" "), classes=["pb-used-by"])
         for position, (slug, pages) in enumerate(found.items()):
             line += [nodes.Text("; ")] if position else []
-            known = toc.toc_pages()[slug]
-            line += [self.link(slug, known[0], toc.index(slug).get("title") or slug), nodes.Text(" (")]
+            known = self.pages[slug]
+            line += [self.link(slug, known[0], self.titles[slug]), nodes.Text(" (")]
             if len(pages) == len(known):
                 line += nodes.Text("every page)")
                 continue
@@ -127,9 +134,10 @@ class ApiTable(Computed):
 
     def show(self, argument: str) -> list[nodes.Node]:
         self.depend("_toc.yml")
-        users = library.users()
+        users, pages = library.users(), toc.toc_pages()
+        titles = {slug: toc.index(slug).get("title") or slug for slug in pages}
         body: list[list[Content]] = []
-        for slug in toc.toc_slugs():
+        for slug in pages:
             self.depend(f"chapters/{slug}/index.yaml", f"book/pages/{slug}")
         for package, document in library.documents().items():
             self.depend(f"{document}.md", f"lib/{'/'.join(package.split('.'))}")
@@ -139,7 +147,7 @@ class ApiTable(Computed):
             used: list[nodes.Node] = []
             for slug in slugs:
                 used += [nodes.Text(", ")] if used else []
-                used.append(self.link(slug, toc.toc_pages()[slug][0], toc.index(slug).get("title") or slug))
+                used.append(self.link(slug, pages[slug][0], titles[slug]))
             title, purpose = _opening(document)
             link = pending_xref("", nodes.literal("", package), refdomain="", reftype="pb-document", reftarget=document,
                                 refexplicit=True, refwarn=False)  # fmt: skip

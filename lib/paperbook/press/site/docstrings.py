@@ -72,12 +72,17 @@ def _last_start(found: list[str]) -> str:
 
 
 def _fields(block: list[str]) -> list[str]:
-    """Napoleon takes what stands before a colon in ``Returns:`` for a type; ours are sentences."""
+    """Fields as Sphinx reads them.
+
+    Napoleon takes what stands before a colon in ``Returns:`` for a type; ours are sentences. Sphinx takes what stands before
+    a space in ``:param a, b:`` for a type; ours are several names (`Api` sets the space again).
+    """
     text = "\n".join(block)
     match = re.search(r"^:rtype: (.*)$", text, re.M)
     if match:
         text = text.replace(match[0], "").strip("\n")
         text = re.sub(r"^:returns: ?", lambda found: f"{found[0].rstrip()} {match[1]}: ", text, flags=re.M)
+    text = re.sub(r"^:(param|ivar) [^:\n]+:", lambda found: found[0].replace(", ", ","), text, flags=re.M)
     return [line for line in text.split("\n") if line.strip()]
 
 
@@ -154,7 +159,8 @@ def _span(match: re.Match[str]) -> str:
         title = " ".join(match["marked"].split())
         if not re.fullmatch(r"~?[\w.]+(\(\))?", title):
             return text
-        return f"{lines}:{STRICT}:`{title}`"
+        # attributes stand among the arguments of their class and have no place of their own
+        return f"{lines}:{ROLE if match['role'] == 'attr' else STRICT}:`{title}`"
     name = " ".join(match["name"].split())
     if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", name):
         marked = f":{ROLE}:`{name}`"
@@ -168,8 +174,14 @@ def _span(match: re.Match[str]) -> str:
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Autodoc's event: repair `lines` in place."""
-    if name.split(".")[0] == "paperbook":
-        lines[:] = repaired(lines)
+    if name.split(".")[0] != "paperbook":
+        return
+    kinds = [line for line in lines if line.startswith(":type: ")]
+    if what in ("property", "attribute", "data") and kinds and lines:
+        # napoleon takes what stands before a colon for a type; ours are sentences
+        lines.remove(kinds[0])
+        lines[0] = f"{kinds[0].removeprefix(':type: ')}: {lines[0]}"
+    lines[:] = repaired(lines)
 
 
 def setup(app: Any) -> None:

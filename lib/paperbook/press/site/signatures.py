@@ -10,6 +10,8 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -174,16 +176,23 @@ def _written_defaults(obj: Any) -> dict[str, str]:
         path = library.source(made.__module__)  # type: ignore[union-attr]
     except (AttributeError, ValueError):
         return {}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or code is None:
-            continue
+    for node in _functions(path, path.stat().st_mtime_ns).get(code.co_name if code else "", []):
         # the first line of decorated code is that of its first decorator
-        if code.co_firstlineno in (node.lineno, *(d.lineno for d in node.decorator_list)) and code.co_name == node.name:
+        if code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
             positional = [*node.args.posonlyargs, *node.args.args]
             pairs = list(zip(reversed(positional), reversed(node.args.defaults), strict=False))
             pairs += [(arg, value) for arg, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value]
             return {arg.arg: ast.unparse(value) for arg, value in pairs}
     return {}
+
+
+@lru_cache(maxsize=64)
+def _functions(path: Path, mtime: int) -> dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]:
+    found: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+    for node in ast.walk(library.tree(path, mtime)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.setdefault(node.name, []).append(node)
+    return found
 
 
 def _default(obj: Any, parameter: inspect.Parameter, written: dict[str, str]) -> str:
@@ -212,6 +221,8 @@ def finish(description: addnodes.desc, meant: dict[str, str]) -> None:
             continue
         for reference in list(head.findall(addnodes.pending_xref)):
             target = meant.get(reference["reftarget"])
+            if target is None and "." in reference["reftarget"]:
+                target = reference["reftarget"]
             if target is None:
                 continue
             if target.split(".")[0] == library.PACKAGE and not target.rpartition(".")[2].startswith("_"):
