@@ -50,7 +50,7 @@ class Dependencies:
             return json.dumps(execute.costs().get(name.partition("#")[2]))
         path = paths.root() / name
         if path.is_dir():  # a folder stands for everything in it
-            names = sorted(p for p in path.rglob("*") if p.is_file())
+            names = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix != ".pyc")
             return hashlib.sha256(b"".join(p.name.encode() + p.read_bytes() for p in names)).hexdigest()
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
