@@ -472,10 +472,15 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing: the requests are our own."""
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: the browser drops what it still loads when it goes to the next page. What is missing is met there."""
+
+
 @contextmanager
 def _served(folder: Path) -> Iterator[str]:
     """`folder` on loopback: from a file:// address Chromium loads no fonts for the maths."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
+    server = _Server(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/"
