@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from paperbook.press.site import base, chapter, claims, tables, theme
+from paperbook.press.site import base, chapter, claims, figures, tables, theme
 
-PARTS = (base, claims, tables, chapter, theme)
+PARTS = (base, claims, tables, chapter, figures, theme)
 
 
 def setup(app: Any) -> dict[str, Any]:
