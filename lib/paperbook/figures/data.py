@@ -96,11 +96,16 @@ def csv_text(figure: Figure) -> str:
             rows = [rows[i] for i in np.linspace(0, len(rows) - 1, cap).round().astype(int)]
         kept += rows
     names = [*_ALWAYS, *(name for name in _SELDOM if any(getattr(row, name) is not None for row in kept))]
+    return write(comments, names, [[getattr(row, name) for name in names] for row in kept])
+
+
+def write(comments: list[str], header: list[str], rows: list[list[Any]]) -> str:
+    """CSV with `comments` above its `header`; numbers in 6 significant digits, short rows filled up with nothing."""
     stream = io.StringIO()
     stream.writelines(f"# {comment}\n" for comment in comments)
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([number(getattr(row, name)) for name in names] for row in kept)
+    writer.writerow(header)
+    writer.writerows([*map(number, row), *[""] * (len(header) - len(row))] for row in rows)
     return stream.getvalue()
 
 

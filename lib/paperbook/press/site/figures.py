@@ -85,6 +85,18 @@ def _pages(env: Any) -> Iterator[tuple[str, Path]]:
                 yield f"{slug}/{page}", path
 
 
+def _without_data(app: Any, docname: str, source: list[str]) -> None:
+    """Take the CSV out of a page's outputs before myst-nb reads them: it would warn of a kind that it cannot show."""
+    if not re.fullmatch(r"book/pages/[^/]+/[^/]+", docname) or '"text/csv"' not in source[0].replace(_GLUED, ""):
+        return
+    document = json.loads(source[0])
+    for cell in document["cells"]:
+        for output in cell.get("outputs", []):
+            for mime in [mime for mime in output.get("data", {}) if mime.removeprefix(_GLUED) == "text/csv"]:
+                del output["data"][mime]
+    source[0] = json.dumps(document, ensure_ascii=False)
+
+
 def _link(app: Any, doctree: nodes.document) -> None:
     """Put a link to its data into each caption of a page."""
     match = re.fullmatch(r"book/pages/([^/]+)/([^/]+)", app.env.docname)
@@ -142,6 +154,7 @@ def _depart_data(self: Any, node: pb_data) -> None:
 def setup(app: Any) -> None:
     """Register with Sphinx."""
     base.add_node(app, pb_data, _visit_data, _depart_data)
+    app.connect("source-read", _without_data)
     app.connect("doctree-read", _link)
     app.connect("html-page-context", _panel_files)
     app.connect("build-finished", _write)
