@@ -27,7 +27,8 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 58, 8, 12, 46
 _DASHES = {"-": "", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
 _GLYPHS = {
     "o": "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", "s": "m-3-3h6v6h-6z", "^": "m0-4l4 7h-8z", "D": "m0-4l4 4l-4 4l-4-4z",
-    "v": "m0 4l4-7h-8z", "P": "m-1-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z", "X": "m-3-3l6 6m0-6l-6 6", ".": "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0z",
+    "v": "m0 4l4-7h-8z", "P": "m-1-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z", "X": "m-3-3l6 6m0-6l-6 6",
+    ".": "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0z",
 }  # fmt: skip
 
 Setting: TypeAlias = float | int | str
@@ -93,8 +94,8 @@ class WhatIf:
         size = len(self._html.encode())
         if size > BYTES:
             raise ValueError(
-                f"frames: the panel takes {size / 1000:.0f} kB, at most {BYTES // 1000} kB; take fewer values of a control, or fewer "
-                "points a curve"
+                f"frames: the panel takes {size / 1000:.0f} kB, at most {BYTES // 1000} kB; "
+                "take fewer values of a control, or fewer points a curve"
             )
 
     def __repr__(self) -> str:
@@ -104,7 +105,7 @@ class WhatIf:
         return {"text/html": self._html, data.MIME: self.csv_text()}
 
     def csv_text(self) -> str:
-        """All frames in long form: the controls, series, x, y, low, high; a reference line has only x or y, a read-out a value."""
+        """All frames in long form: the controls, series, x, y, low, high; reference lines have x or y, read-outs a value."""
         (x, x_scale, _, _), (y, y_scale, _, _) = self._axes
         comments = [data.plain(self._title), *(f"{name}: {data.plain(c.label)}" for name, c in self._controls.items())]
         comments += [f"{n}: {label}" + (f" ({scale} scale)" if scale == "log" else "")
@@ -129,8 +130,9 @@ class WhatIf:
         name = "pb-whatif-" + hashlib.sha256(repr((self._title, self._frames)).encode()).hexdigest()[:8]
         (_, xs, x0, x1), (_, ys, y0, y1) = self._axes
         area = json.dumps([xs, x0, x1, _WIDTH, ys, y0, y1, _HEIGHT])
+        label = _text("What if: " + self._title)
         return "\n".join([
-            f'<div class="pb-whatif" id="{name}" role="group" aria-label="{_text("What if: " + self._title)}" data-area="{_text(area)}">',
+            f'<div class="pb-whatif" id="{name}" role="group" aria-label="{label}" data-area="{_text(area)}">',
             *self._sliders(name),
             f'<p class="pb-whatif-readout" aria-live="polite">{self._said(self._frames[self._start])}</p>',
             self._legend(),
@@ -168,8 +170,9 @@ class WhatIf:
             if c.kind == "band":
                 sample = '<path d="M1 2H31V12H1z" fill="currentColor" fill-opacity=".25"/>'
             glyph = f'<path d="M16 7{c.glyph}" fill="currentColor" stroke="currentColor"/>' if c.glyph else ""
-            icon = f'<svg width="32" height="14" viewBox="0 0 32 14" aria-hidden="true">{sample}{glyph}</svg>'
-            items.append(f'<li><span class="{c.css}" style="--pb-ink:{c.colour}">{icon}</span> {_text(c.label)}</li>')
+            ink = f'class="{c.css}" color="{c.colour}"'
+            icon = f'<svg width="32" height="14" viewBox="0 0 32 14" aria-hidden="true" {ink}>{sample}{glyph}</svg>'
+            items.append(f"<li>{icon} {_text(c.label)}</li>")
         return f'<ul class="pb-whatif-legend">{"".join(items)}</ul>'
 
     def _drawing(self, name: str) -> str:
@@ -221,18 +224,20 @@ class WhatIf:
                     d = _points(middle, x_of, y_of, c.glyph)
                     parts.append(f'<path data-draw="marks" data-columns="{column}" data-glyph="{c.glyph}" d="{d}" '
                                  'fill="currentColor" stroke="currentColor"/>')  # fmt: skip
-        return f'<g class="{c.css}" style="--pb-ink:{c.colour}" color="{c.colour}">{"".join(parts)}</g>'
+        return f'<g class="{c.css}" color="{c.colour}">{"".join(parts)}</g>'
 
     def _table(self) -> str:
         heads = [self._axes[0][0]]
         for c in self._frames[0].curves:
             width = len(c.values[0]) if c.values else 0
             heads += [c.label] * (width != 2 and width > 0) + [f"{c.label}, {end}" for end in ("low", "high")] * (width > 1)
-        text = [f"<thead><tr>{''.join(f'<th scope=col>{_text(head)}</th>' for head in heads)}</tr></thead>".replace("=col", '="col"')]
+        named = "".join(f'<th scope="col">{_text(head)}</th>' for head in heads)
+        text = [f"<thead><tr>{named}</tr></thead>"]
         for frame in self._frames:
             curves = [_rounded(c, self._digits) for c in frame.curves]
             places = json.dumps([float(c.place) for c in curves if c.kind in ("vertical", "horizontal")])
-            text.append(f'<tbody data-places="{places}"><tr><th colspan="{len(heads)}" scope="rowgroup">{self._said(frame)}</th></tr>')
+            said = f'<th colspan="{len(heads)}" scope="rowgroup">{self._said(frame)}</th>'
+            text.append(f'<tbody data-places="{places}"><tr>{said}</tr>')
             known = [(dict(zip(c.at, c.values, strict=True)), len(c.values[0])) for c in curves if c.values]
             for x in sorted({x for c in curves for x in c.at}):
                 cells = [v for values, width in known for v in values.get(x, (None,) * width)]
@@ -304,7 +309,7 @@ def what_if(
             ("read-outs", list(said), list(found[0].readout)),
         ):
             if ours != first:
-                raise ValueError(f"draw: {where}: expected the same {what} in every frame, got {ours} where the first has {first}")
+                raise ValueError(f"draw: {where}: expected the {what} of the first frame, {first}, got {ours}")
     return WhatIf(title, alt, dict(controls), found, start, digits)
 
 
@@ -384,7 +389,7 @@ def _draw(draw: Callable[[Any, Any], None], frame: Any, where: str) -> tuple[tup
 def _curve(one: data.Drawn, where: str) -> _Curve:
     from matplotlib.colors import to_hex
 
-    colour = to_hex(data.colour_of(one.artist))
+    colour = to_hex(data.colour_of(one.artist))  # type: ignore[arg-type]
     known = [c.lower() for c in style.PALETTE]
     css = f"pb-ink-{known.index(colour)}" if colour in known else "pb-ink-other"
     dash = glyph = ""
