@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
+
+from paperbook.figures import data
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,21 +38,32 @@ _STYLE: dict[str, Any] = {
 }
 
 
-def panels(columns: int = 1, rows: int = 1, width: float = 6.0, height: float = 3.6, **options: Any) -> tuple[Figure, Any]:
-    """A figure in the book's style with ``rows`` × ``columns`` axes; sizes in inches, `height` is of one row.
-
-    Each line colour comes with its own marker in :func:`band`, so that no message rests on colour alone.
-    """
+def use_style() -> None:
+    """Set matplotlib to the book's style."""
     import matplotlib as mpl
-    import matplotlib.pyplot as plt
     from matplotlib.rcsetup import cycler
 
-    if columns < 1 or rows < 1:
-        raise ValueError(f"columns, rows: expected at least 1 of each, got {columns} and {rows}")
     settings: Any = mpl.rcParams  # its stub admits literal keys only
     settings.update(_STYLE)
     settings["axes.prop_cycle"] = cycler(color=PALETTE)
-    return plt.subplots(rows, columns, figsize=(width, height * rows), **options)
+
+
+def panels(columns: int = 1, rows: int = 1, width: float = 6.0, height: float = 3.6, **options: Any) -> tuple[Figure, Any]:
+    """A figure in the book's style with ``rows`` × ``columns`` axes; sizes in inches, `height` is of one row.
+
+    Each line colour comes with its own marker in :func:`band`, so that no message rests on colour alone. In a notebook the
+    figure's data travel with it as CSV (:mod:`paperbook.figures.data`): give each series a label.
+    """
+    import matplotlib.pyplot as plt
+
+    if columns < 1 or rows < 1:
+        raise ValueError(f"columns, rows: expected at least 1 of each, got {columns} and {rows}")
+    use_style()
+    found = plt.subplots(rows, columns, figsize=(width, height * rows), **options)
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        data.register(shell)  # after pyplot has chosen its backend, which forgets what was registered for figures
+    return found
 
 
 def band(

@@ -14,6 +14,7 @@ from typing import Any
 
 from paperbook.press import ledger, metrics, stamp, toc
 from paperbook.press.site.chapter import anchor_ids
+from paperbook.press.site.figures import rows as figure_rows
 from paperbook.study import paths
 from paperbook.study.claims import ClaimError, load_claims
 from paperbook.study.profiles import list_profiles, load_profile, read_yaml
@@ -177,6 +178,22 @@ def figures(slug: str) -> list[str]:
             for name, value in (("figure: {caption: ...}", caption), ("image: {alt: ...}", alt)):
                 if not value or value.endswith(".png"):
                     messages.append(f"{slug}/{page}: cell {position} draws a figure; write its `mystnb: {name}`")
+    return messages
+
+
+def figure_data(slug: str) -> list[str]:
+    """Every figure sends its numbers along as CSV, at least one row of them."""
+    messages = []
+    for page, path in toc.executed(slug).items():
+        for position, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+            for data in (output.get("data", {}) for output in cell.get("outputs", [])):
+                for mime in (mime for mime in data if mime.endswith("image/png")):  # glued figures carry a prefix
+                    text = "".join(data.get(mime.replace("image/png", "text/csv"), ""))
+                    if not figure_rows(text):
+                        messages.append(
+                            f"{slug}/{page}: cell {position} draws a figure without numbers; make it with "
+                            "figures.style.panels and draw data (a lone line needs a label to count)"
+                        )
     return messages
 
 
@@ -503,8 +520,8 @@ def exercises(slug: str) -> list[str]:
 
 
 STRUCTURE: tuple[Rule, ...] = (
-    pages_listed, headers, section_order, parameters_first, cost_line, short_cells, figures, no_bare_decimals, claims_sound,
-    metrics_named, profiles_sound, results_as_profiled, rehearsal, pinned,
+    pages_listed, headers, section_order, parameters_first, cost_line, short_cells, figures, figure_data, no_bare_decimals,
+    claims_sound, metrics_named, profiles_sound, results_as_profiled, rehearsal, pinned,
 )  # fmt: skip
 CONTENT: tuple[Rule, ...] = (
     claims_enough, reader_results, full_config, benchmark, index_resolves, open_choices, exercises,

@@ -205,5 +205,5 @@ def documents() -> dict[str, str]:
     for name in toc.toc_files():
         if re.fullmatch(r"book/api/[\w-]+", name):
             text = (paths.root() / f"{name}.md").read_text(encoding="utf-8")
-            found |= {package: name for package in re.findall(r"^```\{api\}\s+(\S+)", text, re.M)}
+            found |= dict.fromkeys(re.findall(r"^```\{api\}\s+(\S+)", text, re.M), name)
     return found

@@ -21,6 +21,7 @@ from paperbook.study.results import write_atomic
 FIGURE_LIMIT = 25_000  # bytes of a PNG: 95 pages of six figures stay below 15 MB
 TEXT_LIMIT = 20_000  # bytes of text that one cell may show: some 200 full lines, more than anybody reads
 MARKUP_LIMIT = 100_000  # bytes of HTML tables, SVG and the like in one cell
+DATA_LIMIT = 200_000  # bytes of the CSV behind the figures of one cell
 
 # Text on stderr that tells a reader nothing: it comes and goes with the machine.
 _NOISE = re.compile(
@@ -168,17 +169,20 @@ def machine_paths() -> list[str]:
 
 def _refuse_bulk(outputs: list[Any], position: int) -> None:
     """Text and markup of one cell, all its outputs together, stay below their limits; PNGs have a limit of their own."""
-    text = markup = 0
+    text = markup = data = 0
     for output in outputs:
         text += sum(_size(output.get(key, "")) for key in ("text", "ename", "evalue", "traceback"))
         for mime, value in output.get("data", {}).items():
             if mime.endswith("text/html") or ("image/" in mime and not mime.endswith("image/png")):
                 markup += _size(value)
+            elif mime.endswith("text/csv"):
+                data += _size(value)
             elif not mime.endswith("image/png"):
                 text += _size(value)
     for what, size, limit, advice in (
         ("text", text, TEXT_LIMIT, "print a summary, or the first rows"),
         ("HTML or SVG", markup, MARKUP_LIMIT, "show fewer rows"),
+        ("figure data", data, DATA_LIMIT, "draw fewer series, or fewer figures in one cell"),
     ):
         if size > limit:
             raise PageError(

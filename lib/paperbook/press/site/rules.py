@@ -10,6 +10,7 @@ from docutils import nodes
 from paperbook.press import contract  # which imports this package: its rules are looked up when a page is built
 from paperbook.press.site.base import Computed, Content, register
 
+
 class ContractRules(Computed):
     """``{contract-rules}``: the rules of the chapter contract, from the docstrings of their functions."""
 
