@@ -38,12 +38,24 @@ class Api(Computed):
         self.pages = toc.toc_pages()
         self.titles = {slug: toc.index(slug).get("title") or slug for slug in self.pages}
         self.anchors = {slug: anchor_ids(slug) for slug in self.pages}
-        return [self._section(package, module) for module in modules]
+        sections = [self._section(package, module) for module in modules]
+        return [*([self._contents(sections)] if len(sections) > 1 else []), *sections]
+
+    def _contents(self, sections: list[nodes.section]) -> nodes.bullet_list:
+        """The modules with the first sentence of each: a phone shows no sidebar."""
+        found = nodes.bullet_list(classes=["pb-modules"])
+        for section in sections:
+            name = nodes.literal("", section.next_node(nodes.title).astext())
+            link = nodes.reference("", "", name, internal=True, refid=section["ids"][0])
+            said = next((node.astext() for node in section.children if isinstance(node, nodes.paragraph) and not node["classes"]), "")
+            sentence = re.split(r"(?<=[.;])\s", " ".join(said.split()))[0].rstrip(".:;")
+            found += nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(f": {sentence}." if sentence else "")))
+        return found
 
     def _section(self, package: str, module: str) -> nodes.section:
         name = module.removeprefix(f"{package}.")
         section = nodes.section(ids=[nodes.make_id(module)], names=[nodes.fully_normalize_name(module)], classes=["pb-module"])
-        section += nodes.title("", "", nodes.literal("", name if module != package else module.rpartition(".")[2]))
+        section += nodes.title("", name if module != package else module.rpartition(".")[2])
         self.state.document.note_implicit_target(section, section)
         section += nodes.paragraph("", "", nodes.literal("", f"from {module} import …"), classes=["pb-import"])
         head = self._parsed(module, [f".. automodule:: {module}"])
@@ -151,7 +163,7 @@ class ApiTable(Computed):
             title, purpose = _opening(document)
             link = pending_xref("", nodes.literal("", package), refdomain="", reftype="pb-document", reftarget=document,
                                 refexplicit=True, refwarn=False)  # fmt: skip
-            body.append([link, f"{title}. {purpose}", str(len(modules)), str(count), used or "–"])
+            body.append([link, self.inline(f"{title}. {purpose}"), str(len(modules)), str(count), used or "–"])
         header = ["Package", "What it is for", "Modules", "Public names", "Chapters that use it"]
         return [self.table("Packages of the library", header, body, "pb-api")]
 
