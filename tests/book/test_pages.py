@@ -114,7 +114,7 @@ def test_no_raw_markup_is_left(soups):
     marks = re.compile(r"```|:::|\{(glue|ref|doc|cite|eq|numref|prf)[^}]*\}|\$\$|\bglue:text\b|(?<!\w)\*\*(?=\w)")
     for name, soup in soups.items():
         article = soup.select_one(".bd-article") or soup
-        for e in article.select("pre, code, script, style, .math"):
+        for e in article.select("pre, code, script, style, .math, dt.sig"):
             e.extract()
         left += [f"{name}: {m.group(0)!r} near {article.get_text()[max(0, m.start() - 40):m.end() + 40]!r}"
                  for m in marks.finditer(article.get_text())]  # fmt: skip

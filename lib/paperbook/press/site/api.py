@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import docutils.parsers.rst as rst
@@ -47,8 +48,9 @@ class Api(Computed):
         for section in sections:
             name = nodes.literal("", section.next_node(nodes.title).astext())
             link = nodes.reference("", "", name, internal=True, refid=section["ids"][0])
-            said = next((node.astext() for node in section.children if isinstance(node, nodes.paragraph) and not node["classes"]), "")
-            sentence = re.split(r"(?<=[.;])\s", " ".join(said.split()))[0].rstrip(".:;")
+            paragraphs = [node for node in section.children if isinstance(node, nodes.paragraph) and not node["classes"]]
+            said = " ".join(paragraphs[0].astext().split()) if paragraphs else ""
+            sentence = re.split(r"(?<=[.;])\s", said)[0].rstrip(".:;")
             found += nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(f": {sentence}." if sentence else "")))
         return found
 
@@ -100,8 +102,8 @@ class Api(Computed):
         ]
         found: list[nodes.Node] = []
         if body:
-            table = self.table(f"Parameters of {cls.__name__}", ["Parameter", "Type", "Default", "Range", "Meaning"], body, "pb-fields")
-            found.append(table)
+            header = ["Parameter", "Type", "Default", "Range", "Meaning"]
+            found.append(self.table(f"Parameters of {cls.__name__}", header, body, "pb-fields"))
         for base, names in inherited.items():
             line = nodes.paragraph("", "", nodes.Text("Also "), classes=["pb-inherited"])
             for position, name in enumerate(names):
@@ -216,20 +218,21 @@ def members(cls: type) -> list[tuple[str, str]]:
     what only fills in a base's hook without a word of its own.
     """
     found: dict[str, str] = {}
-    hidden = [base for base in cls.__mro__[1:] if base.__module__.split(".")[0] == library.PACKAGE and base.__name__.startswith("_")]
+    ours = [base for base in cls.__mro__[1:] if base.__module__.split(".")[0] == library.PACKAGE]
+    hidden = [base for base in ours if base.__name__.startswith("_")]
     for owner in [*reversed(hidden), cls]:
-        others = [base for base in owner.__mro__[1:]]
         for name, value in vars(owner).items():
             if name.startswith("_") or not _is_method(value):
                 continue
-            if not inspect.getdoc(value) or (not _own_doc(value) and any(name in vars(base) for base in others)):
+            if not inspect.getdoc(value) or (not _own_doc(value) and any(name in vars(base) for base in owner.__mro__[1:])):
                 continue
-            found[name] = "property" if isinstance(value, property) else "method"
+            found[name] = "property" if isinstance(value, property | cached_property) else "method"
     return list(found.items())
 
 
 def _is_method(value: Any) -> bool:
-    return inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
+    plain = isinstance(value, property | cached_property | classmethod | staticmethod)
+    return plain or inspect.isfunction(value) or (callable(value) and hasattr(value, "__wrapped__"))  # the last: decorated
 
 
 def _own_doc(value: Any) -> bool:

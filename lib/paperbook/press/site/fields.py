@@ -75,7 +75,7 @@ def _plain(annotation: Any) -> str:
 
 
 def range_text(annotation: Any, metadata: list[Any]) -> str:
-    """What a value may be: ``0 < x < 1``, ``at least 2 values, each ≥ 0``, the choices of a choice; a dash where anything may be."""
+    """What a value may be: ``0 < x < 1``, ``at least 2 values, each ≥ 0``, the choices; a dash where anything may be."""
     parts = [_bounds(metadata)] if _bounds(metadata) else []
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
