@@ -164,7 +164,8 @@ def _origins(module: str, path: Path, mtime: int) -> dict[str, str]:
     for node in ast.walk(parsed):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found.setdefault(alias.asname or alias.name.split(".")[0], alias.name if alias.asname else alias.name.split(".")[0])
+                top = alias.name.split(".")[0]  # `import a.b` binds a
+                found.setdefault(alias.asname or top, alias.name if alias.asname else top)
         elif isinstance(node, ast.ImportFrom):
             start = importlib.util.resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
             for alias in node.names:
@@ -201,7 +202,7 @@ def users() -> dict[str, dict[str, list[str]]]:
 
 def documents() -> dict[str, str]:
     """Package -> document of the book that is its reference (``book/api/study``), in the order of _toc.yml."""
-    found = {}
+    found: dict[str, str] = {}
     for name in toc.toc_files():
         if re.fullmatch(r"book/api/[\w-]+", name):
             text = (paths.root() / f"{name}.md").read_text(encoding="utf-8")

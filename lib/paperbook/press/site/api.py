@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import docutils.parsers.rst as rst
@@ -38,12 +39,25 @@ class Api(Computed):
         self.pages = toc.toc_pages()
         self.titles = {slug: toc.index(slug).get("title") or slug for slug in self.pages}
         self.anchors = {slug: anchor_ids(slug) for slug in self.pages}
-        return [self._section(package, module) for module in modules]
+        sections = [self._section(package, module) for module in modules]
+        return [*([self._contents(sections)] if len(sections) > 1 else []), *sections]
+
+    def _contents(self, sections: list[nodes.section]) -> nodes.bullet_list:
+        """The modules with the first sentence of each: a phone shows no sidebar."""
+        found = nodes.bullet_list(classes=["pb-modules"])
+        for section in sections:
+            name = nodes.literal("", section.next_node(nodes.title).astext())
+            link = nodes.reference("", "", name, internal=True, refid=section["ids"][0])
+            paragraphs = [node for node in section.children if isinstance(node, nodes.paragraph) and not node["classes"]]
+            said = " ".join(paragraphs[0].astext().split()) if paragraphs else ""
+            sentence = re.split(r"(?<=[.;])\s", said)[0].rstrip(".:;")
+            found += nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(f": {sentence}." if sentence else "")))
+        return found
 
     def _section(self, package: str, module: str) -> nodes.section:
         name = module.removeprefix(f"{package}.")
         section = nodes.section(ids=[nodes.make_id(module)], names=[nodes.fully_normalize_name(module)], classes=["pb-module"])
-        section += nodes.title("", "", nodes.literal("", name if module != package else module.rpartition(".")[2]))
+        section += nodes.title("", name if module != package else module.rpartition(".")[2])
         self.state.document.note_implicit_target(section, section)
         section += nodes.paragraph("", "", nodes.literal("", f"from {module} import …"), classes=["pb-import"])
         head = self._parsed(module, [f".. automodule:: {module}"])
@@ -88,8 +102,8 @@ class Api(Computed):
         ]
         found: list[nodes.Node] = []
         if body:
-            table = self.table(f"Parameters of {cls.__name__}", ["Parameter", "Type", "Default", "Range", "Meaning"], body, "pb-fields")
-            found.append(table)
+            header = ["Parameter", "Type", "Default", "Range", "Meaning"]
+            found.append(self.table(f"Parameters of {cls.__name__}", header, body, "pb-fields"))
         for base, names in inherited.items():
             line = nodes.paragraph("", "", nodes.Text("Also "), classes=["pb-inherited"])
             for position, name in enumerate(names):
@@ -151,7 +165,7 @@ class ApiTable(Computed):
             title, purpose = _opening(document)
             link = pending_xref("", nodes.literal("", package), refdomain="", reftype="pb-document", reftarget=document,
                                 refexplicit=True, refwarn=False)  # fmt: skip
-            body.append([link, f"{title}. {purpose}", str(len(modules)), str(count), used or "–"])
+            body.append([link, self.inline(f"{title}. {purpose}"), str(len(modules)), str(count), used or "–"])
         header = ["Package", "What it is for", "Modules", "Public names", "Chapters that use it"]
         return [self.table("Packages of the library", header, body, "pb-api")]
 
@@ -204,20 +218,21 @@ def members(cls: type) -> list[tuple[str, str]]:
     what only fills in a base's hook without a word of its own.
     """
     found: dict[str, str] = {}
-    hidden = [base for base in cls.__mro__[1:] if base.__module__.split(".")[0] == library.PACKAGE and base.__name__.startswith("_")]
+    ours = [base for base in cls.__mro__[1:] if base.__module__.split(".")[0] == library.PACKAGE]
+    hidden = [base for base in ours if base.__name__.startswith("_")]
     for owner in [*reversed(hidden), cls]:
-        others = [base for base in owner.__mro__[1:]]
         for name, value in vars(owner).items():
             if name.startswith("_") or not _is_method(value):
                 continue
-            if not inspect.getdoc(value) or (not _own_doc(value) and any(name in vars(base) for base in others)):
+            if not inspect.getdoc(value) or (not _own_doc(value) and any(name in vars(base) for base in owner.__mro__[1:])):
                 continue
-            found[name] = "property" if isinstance(value, property) else "method"
+            found[name] = "property" if isinstance(value, property | cached_property) else "method"
     return list(found.items())
 
 
 def _is_method(value: Any) -> bool:
-    return inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
+    plain = isinstance(value, property | cached_property | classmethod | staticmethod)
+    return plain or inspect.isfunction(value) or (callable(value) and hasattr(value, "__wrapped__"))  # the last: decorated
 
 
 def _own_doc(value: Any) -> bool:

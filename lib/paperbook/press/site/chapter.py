@@ -19,7 +19,8 @@ class PaperIndex(Computed):
 
     def show(self, argument: str) -> list[nodes.Node]:
         slug = self.slug(argument)
-        self.depend(f"chapters/{slug}/index.yaml", f"chapters/{slug}")
+        # the last: symbols become links when the chapter's reference appears
+        self.depend(f"chapters/{slug}/index.yaml", f"chapters/{slug}", f"book/api/{slug}.md")
         anchors = anchor_ids(slug)
         body: list[list[Content]] = [
             [

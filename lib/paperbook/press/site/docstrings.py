@@ -24,7 +24,8 @@ _SPAN = re.compile(
     r"|:(?:py:)?(?P<role>func|class|meth|data|mod|attr|exc|obj):`(?P<marked>[^`]+)`"
     r"|(?P<other>:[\w:-]+:`[^`]+`)"
     r"|`(?P<name>[^`]+)`_?_?"
-    r"|(?P<special>[*|`]|_(?![A-Za-z0-9]))",
+    r"|(?P<value>(?<![\w\"])\"[\w.+-]+\"(?![\w\"]))"
+    r"|(?P<special>[*|`]|_(?![A-Za-z0-9])|--+)",
     re.S,
 )
 
@@ -47,7 +48,7 @@ def repaired(lines: list[str]) -> list[str]:
         elif first.startswith(" ") and (in_field or not found):
             found += [*_inline(block), ""]
         elif first.startswith(" "):  # an indented formula
-            found += ["::", "", *block, ""]
+            found += [".. code-block:: text", "   :class: pb-formula", "", *(f"   {line.strip()}" for line in block), ""]
         else:
             in_field = False
             found += [*_prose(block), ""]
@@ -154,7 +155,9 @@ def _span(match: re.Match[str]) -> str:
     if match["kept"] or match["other"]:
         return text
     if match["special"]:
-        return "\\" + text
+        return "".join("\\" + character for character in text)
+    if match["value"]:  # a text that is passed or returned; typographic quotes would make it another one
+        return _code(match, f"``{text}``")
     if match["marked"]:
         title = " ".join(match["marked"].split())
         if not re.fullmatch(r"~?[\w.]+(\(\))?", title):
@@ -162,14 +165,15 @@ def _span(match: re.Match[str]) -> str:
         # attributes stand among the arguments of their class and have no place of their own
         return f"{lines}:{ROLE if match['role'] == 'attr' else STRICT}:`{title}`"
     name = " ".join(match["name"].split())
-    if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", name):
-        marked = f":{ROLE}:`{name}`"
-    else:
-        marked = f"``{name}``"
-    # markup must not touch a letter: an escaped space, which is not shown, stands between
+    known = re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", name)
+    return lines + _code(match, f":{ROLE}:`{name}`" if known else f"``{name}``")
+
+
+def _code(match: re.Match[str], marked: str) -> str:
+    """Markup must not touch a letter: an escaped space, which is not shown, stands between."""
     before, after = match.string[max(0, match.start() - 1) : match.start()], match.string[match.end() : match.end() + 1]
     apart = ["\\ " if side and (side.isalnum() or side in "^_*|()[]=") else "" for side in (before, after)]
-    return f"{lines}{apart[0]}{marked}{apart[1]}"
+    return f"{apart[0]}{marked}{apart[1]}"
 
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

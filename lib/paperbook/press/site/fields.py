@@ -75,7 +75,7 @@ def _plain(annotation: Any) -> str:
 
 
 def range_text(annotation: Any, metadata: list[Any]) -> str:
-    """What a value may be: ``0 < x < 1``, ``at least 2, each ≥ 0``, the choices of a choice; a dash where anything may be."""
+    """What a value may be: ``0 < x < 1``, ``at least 2 values, each ≥ 0``, the choices; a dash where anything may be."""
     parts = [_bounds(metadata)] if _bounds(metadata) else []
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -100,21 +100,30 @@ def _bounds(metadata: list[Any]) -> str:
                 low = f"{sign} {_number(value)}"
             elif value is not None:
                 high = f"{sign} {_number(value)}"
-        for name, words in (("min_length", "at least {}"), ("max_length", "at most {}"), ("multiple_of", "a multiple of {}"),
-                            ("pattern", "matches {}")):  # fmt: skip
+        for name, words in (("min_length", "at least {} values"), ("max_length", "at most {} values"),
+                            ("multiple_of", "a multiple of {}"), ("pattern", "matches {}")):  # fmt: skip
             value = getattr(limit, name, None)
             if value is not None:
-                others.append(words.format(value))
-    return ", ".join([*others, *(bound for bound in (low, high) if bound)])
+                others.append(words.format(value).replace(" 1 values", " 1 value"))
+    if low and high:
+        turned = low.replace("≥", "≤").replace(">", "<")
+        others.append(f"{turned[2:]} {turned[0]} x {high}")
+    else:
+        others += [bound for bound in (low, high) if bound]
+    return ", ".join(others)
 
 
 def _number(value: Any) -> str:
-    """Round numbers as powers: 10^8, 2^31."""
+    """Round numbers as powers: 10⁸, 2³¹."""
     if isinstance(value, int) and value >= 1024:
         if value & (value - 1) == 0:
-            return f"2^{value.bit_length() - 1}"
+            return f"2{_raised(value.bit_length() - 1)}"
         digits = str(value).rstrip("0")
         zeros = len(str(value)) - len(digits)
         if zeros >= 4:
-            return f"10^{zeros}" if digits == "1" else f"{digits} × 10^{zeros}"
+            return f"10{_raised(zeros)}" if digits == "1" else f"{digits} × 10{_raised(zeros)}"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _raised(power: int) -> str:
+    return "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(power))

@@ -173,10 +173,12 @@ def _written_defaults(obj: Any) -> dict[str, str]:
         made = next((vars(base)["__init__"] for base in obj.__mro__ if "__init__" in vars(base)), None)
     code = getattr(made, "__code__", None)
     try:
-        path = library.source(made.__module__)  # type: ignore[union-attr]
-    except (AttributeError, ValueError):
+        path = library.source(getattr(made, "__module__", None) or "")
+    except ValueError:
         return {}
-    for node in _functions(path, path.stat().st_mtime_ns).get(code.co_name if code else "", []):
+    if code is None:
+        return {}
+    for node in _functions(path, path.stat().st_mtime_ns).get(code.co_name, []):
         # the first line of decorated code is that of its first decorator
         if code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
             positional = [*node.args.posonlyargs, *node.args.args]

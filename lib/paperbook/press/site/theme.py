@@ -37,8 +37,14 @@ def _body(app: Any, pagename: str, template: str, context: dict[str, Any], doctr
     body = re.sub(r"<th([^>]*)>\s*(?:<p>\s*</p>)?\s*</th>", r"<td\1></td>", body)  # a header that names nothing is none
     body = re.sub(r"<th\b([^>]*)>((?:(?!</th>).)*<math\b(?:(?!</th>).)*)</th>", _named, body, flags=re.S)
     body = body.replace(' role="doc-biblioentry"', "").replace('<div role="list" class="citation', '<div class="citation')
+    # Sphinx writes a long signature as a list of definitions without terms
+    body = re.sub(r"<dl>\s*((?:<dd>(?:(?!</?d[ldt]\b).)*</dd>\s*)+)</dl>", _parameters, body, flags=re.S)
     sources = {f"_images/{name}": Path(app.srcdir) / source for source, name in app.builder.images.items()}
     context["body"] = re.sub(r"<img\b[^>]*>", lambda match: _waiting(match[0], sources), body)
+
+
+def _parameters(match: re.Match[str]) -> str:
+    return f'<div class="pb-params">{match[1].replace("<dd>", "<div>").replace("</dd>", "</div>")}</div>'
 
 
 def _named(match: re.Match[str]) -> str:
