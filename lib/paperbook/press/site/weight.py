@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import logging
 import posixpath
 import re
 from collections.abc import Iterable
@@ -138,6 +139,7 @@ def subset(font: Path, points: set[int]) -> bytes:
     from fontTools import subset as fonttools
     from fontTools.ttLib import TTFont
 
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table it prunes
     options = fonttools.Options()
     options.flavor = "woff"
     options.notdef_outline = True
