@@ -7,14 +7,16 @@ from typing import Any
 
 from docutils import nodes
 
-from paperbook.press import contract  # which imports this package: its rules are looked up when a page is built
+from paperbook.press import contract
 from paperbook.press.site.base import Computed, Content, register
+
 
 class ContractRules(Computed):
     """``{contract-rules}``: the rules of the chapter contract, from the docstrings of their functions."""
 
     def show(self, argument: str) -> list[nodes.Node]:
         self.depend("lib/paperbook/press/contract.py")
+        # not at import: the contract itself imports this package
         body: list[list[Content]] = [
             [nodes.literal("", rule.__name__), kind, self.inline(wanted(rule))]
             for kind, rules in (("structure", contract.STRUCTURE), ("content", contract.CONTENT))
