@@ -388,10 +388,9 @@ def _with_library_page(contents: str, slug: str) -> str | None:
     start, end = part
     listed = [i for i in range(start, end) if re.match(r"\s*- file:\s*book/api/", lines[i])]
     papers = [i for i in listed if lines[i].rsplit("/", 1)[-1].strip() in toc.toc_slugs()]
-    after = (papers or listed or [None])[-1]
-    if after is None:
-        inner, at = _indent(lines[start]) + "    ", end
-    else:
+    inner, at = _indent(lines[start]) + "    ", end
+    if papers or listed:
+        after = (papers or listed)[-1]
         inner, at = _indent(lines[after]), after + 1
     return "\n".join([*lines[:at], f"{inner}- file: book/api/{slug}", *lines[at:]]) + "\n"
 

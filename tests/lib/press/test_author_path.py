@@ -1,4 +1,4 @@
-"""The page "Add a chapter", done literally: every block with a file name is written there, every block of commands is run, in order.
+"""The page "Add a chapter", done literally and in order: what has a file name is written there, what is a command is run.
 
 The book is the small one of the other tests. Two things differ from an author's clone: `make` is a shim, because the real one
 installs an environment, and the page's last block (lint, build, notebooks) is checked here by its parts.
@@ -82,8 +82,8 @@ def clone(book: Any) -> Any:
     shim.parent.mkdir()
     shim.write_text("#!/bin/sh\necho make $1\n")
     shim.chmod(0o755)
-    for words in (["init", "-q"], ["config", "user.name", "x"], ["config", "user.email", "x@x"], ["add", "-A"], ["commit", "-qm", "x"]):
-        subprocess.run(["git", *words], cwd=book.root, check=True)
+    for words in ("init -q", "config user.name x", "config user.email x@x", "add -A", "commit -qm x"):
+        subprocess.run(["git", *words.split()], cwd=book.root, check=True)
     return book
 
 
@@ -125,7 +125,11 @@ def test_the_blocks_name_the_files_that_the_scaffold_wrote_or_that_a_chapter_add
 
 @pytest.mark.parametrize(
     ("place", "message"),
-    [("in place of `gone`", "expected one line"), ("in place of the section `## Gone`", "expected one section"), ("somewhere", "what is")],
+    [
+        ("in place of `gone`", "expected one line"),
+        ("in place of the section `## Gone`", "expected one section"),
+        ("somewhere", "what is"),
+    ],
 )
 def test_a_block_that_fits_nowhere_is_an_error(tmp_path: Path, place: str, message: str) -> None:
     (tmp_path / "a.md").write_text("## There\nline\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 from docutils import nodes
 
-from paperbook.press import contract  # which imports this package: its rules are looked up when a page is built
+from paperbook.press import contract
 from paperbook.press.site.base import Computed, Content, register
 
 
@@ -16,6 +16,7 @@ class ContractRules(Computed):
 
     def show(self, argument: str) -> list[nodes.Node]:
         self.depend("lib/paperbook/press/contract.py")
+        # not at import: the contract itself imports this package
         body: list[list[Content]] = [
             [nodes.literal("", rule.__name__), kind, self.inline(wanted(rule))]
             for kind, rules in (("structure", contract.STRUCTURE), ("content", contract.CONTENT))
