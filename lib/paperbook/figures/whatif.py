@@ -22,8 +22,8 @@ from paperbook.figures import data, style
 FRAMES = 120  # more is no panel but an atlas
 BYTES = 60_000  # of the panel's HTML
 
-_WIDTH, _HEIGHT = 372, 240  # of the plotting area, in units of the drawing
-_LEFT, _TOP, _RIGHT, _BOTTOM = 58, 8, 12, 46
+_WIDTH, _HEIGHT = 320, 230  # of the plotting area, in units of the drawing: 13 of them are a letter, 390 a phone
+_LEFT, _TOP, _RIGHT, _BOTTOM = 54, 8, 12, 46
 _DASHES = {"-": "", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
 _GLYPHS = {
     "o": "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", "s": "m-3-3h6v6h-6z", "^": "m0-4l4 7h-8z", "D": "m0-4l4 4l-4 4l-4-4z",
@@ -185,7 +185,7 @@ class WhatIf:
         words = [f'<text x="{x:.1f}" y="{_HEIGHT + 17}" text-anchor="middle">{_text(text)}</text>' for x, text in across]
         words += [f'<text x="-7" y="{y + 4:.1f}" text-anchor="end">{_text(text)}</text>' for y, text in up]
         words.append(f'<text x="{_WIDTH / 2:g}" y="{_HEIGHT + 39}" text-anchor="middle">{_text(x_label)}</text>')
-        words.append(f'<text transform="translate(-45 {_HEIGHT / 2:g}) rotate(-90)" text-anchor="middle">{_text(y_label)}</text>')
+        words.append(f'<text transform="translate(-42 {_HEIGHT / 2:g}) rotate(-90)" text-anchor="middle">{_text(y_label)}</text>')
         column, shapes = 1, []
         for c in frame.curves:
             shapes.append(self._shapes(c, column, x_of, y_of))
@@ -194,7 +194,7 @@ class WhatIf:
         return "\n".join([
             f'<svg class="pb-whatif-plot" viewBox="{box}" role="img" aria-labelledby="{name}-t" aria-describedby="{name}-d">',
             f'<title id="{name}-t">{_text(self._title)}</title><desc id="{name}-d">{_text(self._alt)}</desc>',
-            f'<g transform="translate({_LEFT} {_TOP})" font-size="12" fill="currentColor">',
+            f'<g transform="translate({_LEFT} {_TOP})" font-size="13" fill="currentColor">',
             f'<path d="{grid}" fill="none" stroke="currentColor" stroke-opacity=".15"/>',
             *words,
             # an inner drawing cuts off what lies outside of the axes
@@ -236,7 +236,7 @@ class WhatIf:
         for frame in self._frames:
             curves = [_rounded(c, self._digits) for c in frame.curves]
             places = json.dumps([float(c.place) for c in curves if c.kind in ("vertical", "horizontal")])
-            said = f'<th colspan="{len(heads)}" scope="rowgroup">{self._said(frame)}</th>'
+            said = f'<th colspan="{len(heads)}" scope="rowgroup"><span>{self._said(frame)}</span></th>'
             text.append(f'<tbody data-places="{places}"><tr>{said}</tr>')
             known = [(dict(zip(c.at, c.values, strict=True)), len(c.values[0])) for c in curves if c.values]
             for x in sorted({x for c in curves for x in c.at}):
@@ -465,12 +465,12 @@ def ticks(scale: str, low: float, high: float) -> list[tuple[float, str]]:
     few = last - first <= 3
     step = max(1, (last - first) // 6)
     places = [float(f"{digit}e{power}") for power in range(first, last + 1, step) for digit in ((1, 2, 5) if few else (1,))]
-    return [(v, _power(v)) for v in places if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+    places = [v for v in places if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+    short = all(1e-3 <= v < 1e5 for v in places)
+    return [(v, data.number(v) if short else _power(v)) for v in places]
 
 
 def _power(value: float) -> str:
-    if 1e-3 <= value < 1e5:
-        return data.number(value)
     digit, power = f"{value:.0e}".split("e")
     ten = "10" + str(int(power)).translate(_UP)
     return ten if digit == "1" else f"{digit}·{ten}"

@@ -228,3 +228,22 @@ def test_bars_of_categories_have_no_edges():
     figure, axes = panels()
     axes.bar(["a", "b"], [1.0, 2.0], label="v")
     assert table(figure) == [Row(1, "v", "a", 1.0), Row(1, "v", "b", 2.0)]
+
+
+def test_a_notebook_sends_the_data_of_each_figure_along(tmp_path):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    cells = [
+        "import matplotlib.pyplot as plt\nfrom paperbook.figures.style import panels",
+        "figure, axes = panels()\naxes.plot([1, 2, 3], [4, 5, 6], label='ours')\nplt.show()",
+        "figure, axes = panels()\naxes.text(0, 0, 'words')\nplt.show()",
+        "plt.plot([1.0], [2.0], 'o', label='bare pyplot')\nplt.show()",
+        "import io\nfrom paperbook.study.show import glue\nfigure, axes = panels()\naxes.plot([1, 2, 3], label='glued')\n"
+        "glue('g', figure)\nplt.close(figure)",
+    ]
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    nbclient.NotebookClient(nb, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    kinds = [[sorted(output.get("data", {})) for output in cell.outputs] for cell in nb.cells]
+    both = ["image/png", "text/csv", "text/plain"]
+    prefix = "application/papermill.record/"
+    assert kinds == [[], [both], [["image/png", "text/plain"]], [both], [sorted(prefix + kind for kind in both)]]
+    assert rows_of(nb.cells[1].outputs[0].data["text/csv"])[2]["y"] == "6"
