@@ -20,5 +20,9 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }, { rootMargin: "200px" });
   const scrolling = 'mjx-container[display="true"], div.highlight pre, .cell_output .output, .pst-scrollable-table-container';
-  for (const box of document.querySelectorAll(scrolling)) wide.observe(box);
+  const boxes = document.querySelectorAll(scrolling);
+  const look = () => boxes.forEach((box) => { wide.unobserve(box); wide.observe(box); });
+  look();
+  let turning;  // a phone that is turned changes what is wide
+  addEventListener("resize", () => { clearTimeout(turning); turning = setTimeout(look, 150); });
 });

@@ -41,6 +41,7 @@ def test_axe_finds_nothing(reader, page_of, axe, kind):
         page.wait_for_function(f"document.documentElement.dataset.theme === {scheme!r}")
         for width in (390, 768, 1280):
             page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(300)  # the script looks anew at what is wide
             scroll_through(page)
             for v in page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]:
                 node = v["nodes"][0]

@@ -182,7 +182,8 @@ def test_proofs_and_solutions_are_open_and_folded_code_is_left_out(soups, spans,
     assert opened >= 5
     assert squeezed(FOLDED) not in "".join(texts)
     for file, article in soups.items():
-        folded = [squeezed(pre.get_text()) for pre in article.select("details.hide pre") if not pre.find_parent(class_="dropdown")]
+        hidden = [pre for pre in article.select("details.hide pre") if not pre.find_parent(class_="dropdown")]
+        folded = [squeezed(pre.get_text()) for pre in hidden]
         assert not [code[:60] for code in folded if len(code) > 80 and code[:80] in whole[file]], file
 
 
