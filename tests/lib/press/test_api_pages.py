@@ -153,6 +153,7 @@ def parsed(text: str) -> str:
     "text",
     [
         "|r^| <= B and r* = f* - f_0, delta * shape * 2",
+        "a *starred start and **options without an end",
         "attributes alphas_ and black_box__x of ||r||^2",
         "already escaped: \\|mu\\| <= 3B",
         "--set a=1 and x -- y",
@@ -209,6 +210,8 @@ def test_names_are_found_where_the_module_means_them() -> None:
     assert api.find("bump_constant", f"{start}.synthetic", known) == f"{start}.rates.bump_constant"  # imported there
     assert api.find("piecewise_risks", f"{start}.config", known) == f"{start}.piecewise.piecewise_risks"  # defined once
     assert api.find("n", f"{start}.config", known) is None  # an attribute of some class is no name
+    twice = known | {f"{start}.heads": Entry("module"), f"{start}.heads.piecewise_risks": Entry("function")}
+    assert api.find("piecewise_risks", f"{start}.config", twice) is None  # which of the two, nobody can say
 
 
 def test_places_and_users_come_from_index_and_stamps() -> None:
