@@ -39,18 +39,23 @@ def _print_aligned(rows: list[list[str]]) -> None:
 
 @app.command("list")
 def list_() -> None:
-    """Chapters, their pages and what each costs at the smoke profile."""
+    """Chapters, their pages, what each costs at the smoke profile, and which larger profiles it has."""
     from paperbook.press import execute, toc
+    from paperbook.runner.plan import pages_with
+    from paperbook.study.profiles import list_profiles
 
     with _plainly():
         costs = execute.costs()
         for slug in toc.chapter_slugs():
             typer.echo(f"{slug}: {toc.index(slug).get('title', '(no title in index.yaml)')}")
+            names = sorted({name.removesuffix(".yaml").split(".")[-1] for name in list_profiles(slug)})
+            having = {name: {page for _, page in pages_with(slug, name)} for name in names}
             rows = []
             for page in toc.sources(slug):
                 row = costs.get(f"{slug}/{page}")
                 cost = f"{row['seconds']:.0f} s, {row['peak_mb']:.0f} MB" if row else "not executed yet"
-                rows.append([f"  {slug}/{page}", cost])
+                larger = ", ".join(sorted((name for name in names if page in having[name]), key=lambda n: (n != "reader", n)))
+                rows.append([f"  {slug}/{page}", cost, larger])
             _print_aligned(rows)
 
 
@@ -137,7 +142,10 @@ def results(
     allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="accept runs of a changed tree or several commits")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="accept that committed seeds are missing now")] = False,
 ) -> None:
-    """Join the finished seeds under runs/ into the results that pages read; committed seeds are not lost silently."""
+    """Join the finished seeds under runs/ into the results that pages read; committed seeds are not lost silently.
+
+    Exit code 0: joined; runs that are left out, because they failed or never finished, are named. 2: refused, nothing written.
+    """
     from paperbook.runner import folder
     from paperbook.study import paths
     from paperbook.study import results as study_results
@@ -279,14 +287,20 @@ def pdf(
 
 @app.command()
 def doctor() -> None:
-    """What this machine has and lacks for the book; exit 1 if something needed is missing."""
-    from paperbook.press import doctor as machine
+    """What this machine can do with the book, what it lacks, and what that costs you.
+
+    Exit code 0: it can read and build the book. 1: something needed for that is missing.
+    """
+    from paperbook.runner import doctor as machine
 
     with _plainly():
         findings = machine.examine()
-    _print_aligned([[finding.mark, finding.what, finding.detail] for finding in findings])
+        lines = machine.report(findings)
+    for line in lines:
+        typer.echo(line)
     if any(finding.needed and not finding.good for finding in findings):
         raise typer.Exit(1)
+
 
 
 if __name__ == "__main__":

@@ -227,3 +227,9 @@ def test_every_package_has_a_page_in_the_table_of_contents() -> None:
     assert documents["paperbook.papers.safe_residual"] == "book/api/safe-residual"
     title, purpose = api._opening("book/api/figures")
     assert title == "How the book draws" and purpose.startswith("One style") and purpose.endswith(".")
+
+
+def test_an_example_keeps_its_shape() -> None:
+    lines = ["Does it.", "", "::", "", "    call(a,", "         b * c)", "", "After."]
+    found = "\n".join(docstrings.repaired(lines))
+    assert ".. code-block:: python\n\n    call(a,\n         b * c)\n\nAfter." in found

@@ -36,7 +36,11 @@ def repaired(lines: list[str]) -> list[str]:
     in_field = False
     for block in _blocks(lines):
         first = block[0]
-        if first.startswith(".. "):
+        if first == "::":  # what follows is an example
+            found += [".. code-block:: python", ""]
+        elif found[-2:] == [".. code-block:: python", ""] and first.startswith(" "):
+            found += [*block, ""]
+        elif first.startswith(".. "):
             in_field = False
             found += [*block, ""]
         elif _FIELD.match(first):

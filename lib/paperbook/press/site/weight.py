@@ -139,7 +139,7 @@ def subset(font: Path, points: set[int]) -> bytes:
     from fontTools import subset as fonttools
     from fontTools.ttLib import TTFont
 
-    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table it prunes
+    logging.getLogger("fontTools").setLevel(logging.ERROR)  # it tells of every table it prunes
     options = fonttools.Options()
     options.flavor = "woff"
     options.notdef_outline = True
