@@ -58,10 +58,10 @@ def test_the_curves_are_the_numbers_of_the_table(opened):
     opened.locator(f"{PANEL} input").first.focus()
     opened.keyboard.press("Home")
     seen = opened.evaluate(
-        """() => { const panel = document.querySelector('.pb-whatif');
+        """() => { const panel = document.querySelector('.pb-whatif'), cells = row => [...row.cells].map(c => c.textContent);
              return {area: panel.dataset.area, d: panel.querySelector('[data-draw=line][data-columns="2"]').getAttribute('d'),
                      said: panel.querySelector('.pb-whatif-readout').textContent,
-                     rows: [...panel.querySelectorAll('tbody')].map(b => [...b.rows].map(r => [...r.cells].map(c => c.textContent)))} }"""
+                     rows: [...panel.querySelectorAll('tbody')].map(body => [...body.rows].map(cells))} }"""
     )
     (_, x0, x1, width, _, y0, y1, height) = json.loads(seen["area"])
     points = [tuple(map(float, pair.split())) for pair in re.split("[ML]", seen["d"])[1:]]

@@ -53,6 +53,13 @@ def test_a_band_belongs_to_the_line_it_was_drawn_for():
     assert [r.low for r in found if r.series == "near"] == list(x - 1) and {r.low for r in found if r.series == "far"} == {None}
 
 
+def test_a_band_of_another_colour_belongs_to_no_line():
+    figure, axes = panels()
+    axes.plot([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], color="C0", label="line")
+    axes.fill_between([0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [2.0, 3.0, 4.0], color="C1")
+    assert [(r.series, r.low) for r in table(figure)[2:5]] == [("line", None), ("band 1", 0.0), ("band 1", 1.0)]
+
+
 def test_a_band_without_a_line_stands_for_itself():
     figure, axes = panels()
     axes.plot([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], color="C0", label="line")
@@ -179,6 +186,7 @@ def test_missing_values_stay_and_say_so():
 def test_a_figure_without_data_has_no_csv():
     figure, axes = panels()
     axes.text(0, 0, "only words")
+    axes.axvline(1)
     assert table(figure) == [] and csv_text(figure) == ""
 
 

@@ -78,6 +78,16 @@ def test_the_first_frame_is_drawn_without_a_script():
     assert soup.select_one(".pb-whatif-controls").has_attr("hidden")  # dead without the script
 
 
+def test_the_axes_hold_every_frame():
+    def rising(axes, f):
+        axes.plot(X, f["y"], label="risk")
+        axes.set(xlabel="x", ylabel="y", ylim=(f["y"].min(), f["y"].max()))
+
+    soup, _ = parts(panel(draw=rising))
+    lowest, highest = frame(100, 0.5)["y"].min(), frame(10, 2.0)["y"].max()
+    assert json.loads(soup.div["data-area"])[5:7] == [lowest, highest]
+
+
 def test_sliders_have_names():
     soup, _ = parts(panel())
     assert [soup.find("label", attrs={"for": i["id"]}).text for i in soup.select("input")] == ["rows n", "noise σ"]

@@ -140,13 +140,13 @@ def in_json(file: str, change_data: Callable[[dict], None]) -> Callable[..., Non
     return change
 
 
-def figure(options: dict) -> Callable[..., None]:
-    """Give the last code cell of the executed page a figure with these options."""
+def figure(options: dict, **more: str) -> Callable[..., None]:
+    """Give the last code cell of the executed page a figure with these options, and `more` kinds of data beside the PNG."""
 
     def change(book) -> None:
         data = json.loads(book.page("1-method").read_text())
         cell = [c for c in data["cells"] if c["cell_type"] == "code"][-1]
-        cell["outputs"] = [{"output_type": "display_data", "metadata": {}, "data": {"image/png": "AA=="}}]
+        cell["outputs"] = [{"output_type": "display_data", "metadata": {}, "data": {"image/png": "AA=="} | more}]
         cell["metadata"]["mystnb"] = options
         book.page("1-method").write_text(json.dumps(data))
 
@@ -187,6 +187,8 @@ BREAKS = [
     ("short_cells", edit(METHOD, "ours = sample_mean(x)", "ours = sample_mean(x)\n" + "x = x\n" * 25), "at most 25"),
     ("figures", figure({"image": {"alt": "A line."}}), "figure: {caption"),
     ("figures", figure({"figure": {"caption": "Found."}, "image": {"alt": "x.png"}}), "image: {alt"),
+    ("figure_data", figure({}), "draws a figure without numbers"),
+    ("figure_data", figure({}, **{"text/csv": "# panel 1\npanel,series,x,y\n"}), "draws a figure without numbers"),
     ("no_bare_decimals", typed("Experiment", "We reach 59.4 percent."), "types the number 59.4"),
     ("no_bare_decimals", typed("Results vs paper", ":::{note}\nThe gap is -0.25.\n:::"), "types the number 0.25"),
     ("claims_sound", edit(CLAIMS, "page: 1-method", "page: 7-none"), "does not exist"),
@@ -252,6 +254,11 @@ def test_each_rule_can_fail_and_says_what_to_write(complete, rule: str, break_it
     break_it(complete)
     messages = getattr(contract, rule)(SLUG)
     assert any(message in text for text in messages), messages
+
+
+def test_a_figure_with_a_row_of_data_keeps_the_rule(complete) -> None:
+    figure({}, **{"text/csv": "# panel 1\npanel,series,x,y\n1,ours,1,2\n"})(complete)
+    assert contract.figure_data(SLUG) == []
 
 
 def test_every_rule_is_broken_once() -> None:

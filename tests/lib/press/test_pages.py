@@ -82,6 +82,7 @@ def test_paths_and_addresses_are_refused_in_every_text(mime: str) -> None:
         ([v4.new_output("display_data", data={"application/papermill.record/text/plain": "x" * 30_000})], "30.0 kB of text"),
         ([v4.new_output("display_data", data={"text/html": "x" * 100_001})], "100.0 kB of HTML or SVG, at most 100 kB"),
         ([v4.new_output("display_data", data={"image/svg+xml": "x" * 200_000})], "200.0 kB of HTML or SVG"),
+        ([v4.new_output("display_data", data={"text/csv": "x" * 200_001})], "200.0 kB of figure data, at most 200 kB"),
     ],
 )
 def test_text_that_nobody_reads_is_refused_with_its_cell(outputs, message: str) -> None:
@@ -91,7 +92,7 @@ def test_text_that_nobody_reads_is_refused_with_its_cell(outputs, message: str) 
 
 def test_text_at_its_limits_passes_and_each_cell_counts_alone() -> None:
     printed = v4.new_output("stream", name="stdout", text="x" * 20_000)
-    nb = _notebook(printed, v4.new_output("display_data", data={"text/html": "x" * 100_000}))
+    nb = _notebook(printed, v4.new_output("display_data", data={"text/html": "x" * 100_000, "text/csv": "x" * 200_000}))
     nb.cells.append(v4.new_code_cell("2", outputs=[printed]))
     pages.normalise(nb, "s", "1-p")
     assert len(nb.cells[0].outputs) == 2
