@@ -56,7 +56,7 @@ class Book:
 
     def with_mathjax(self) -> None:
         """Lend it MathJax, without which a book cannot be built."""
-        (self.root / "vendor" / "mathjax").symlink_to(paths.root() / "vendor" / "mathjax")
+        (self.root / "vendor" / "mathjax").symlink_to(Path(__file__).resolve().parents[3] / "vendor" / "mathjax")
 
     def edit(self, path: Path, old: str, new: str) -> None:
         text = path.read_text(encoding="utf-8")
