@@ -17,12 +17,12 @@ export OPENBLAS_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup book test lint unit faults fresh notebooks pages bench data clean
+.PHONY: help setup book pdf test lint unit faults fresh notebooks pages bench data clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: $(READY) vendor/mathjax/tex-chtml.js  ## environment and MathJax (every target calls it; nothing to do when up to date)
+setup: $(READY) vendor/mathjax/input/tex-full.js  ## environment and MathJax (every target calls it; nothing to do when up to date)
 
 $(READY): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or 3.12 is missing. On Debian: apt-get install python3.11 python3.11-venv"; exit 1; fi
@@ -33,7 +33,7 @@ $(READY): pyproject.toml constraints.txt
 	  echo "pip could not install. It needs a package index (or a wheel folder) and 4 GB of disk; its own message stands above."; exit 1; }
 	@touch $@
 
-vendor/mathjax/tex-chtml.js: $(READY)
+vendor/mathjax/input/tex-full.js: $(READY)
 	@test -f $@ || $(BIN)/python -m paperbook.press.mathjax
 	@touch $@
 
@@ -41,6 +41,9 @@ book: setup  ## execute what is stale, build the HTML, say where to open it
 	@paperbook execute --jobs $(JOBS)
 	@jupyter-book build . -W -n --keep-going -q
 	@echo "open $(CURDIR)/_build/html/index.html"
+
+pdf: book  ## the whole book as one PDF, printed by chromium
+	@paperbook pdf
 
 test: setup lint unit faults fresh notebooks pages  ## everything that proves the book
 
@@ -65,7 +68,10 @@ notebooks: setup  ## re-run every page and compare its verdicts
 pages: setup  ## one clean build without a warning, then the built pages in a browser
 	@jupyter-book clean . --html > /dev/null
 	@jupyter-book build . --all -W -n --keep-going -q
-	@pytest tests/book
+	@if command -v npm > /dev/null && [ ! -d tests/book/node_modules/lighthouse ]; then \
+	  npm install --prefix tests/book --no-audit --no-fund --loglevel=error > /dev/null; fi
+	@pytest tests/book -n $(JOBS) --dist worksteal --ignore=tests/book/test_lighthouse.py
+	@pytest tests/book/test_lighthouse.py   # alone: it measures what else the machine does
 
 bench: setup  ## the peers' comparison, chapter by chapter (minutes; writes benchmarks.json)
 	@for script in tests/benchmarks/*/bench.py; do \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,18 +39,23 @@ def _print_aligned(rows: list[list[str]]) -> None:
 
 @app.command("list")
 def list_() -> None:
-    """Chapters, their pages and what each costs at the smoke profile."""
+    """Chapters, their pages, what each costs at the smoke profile, and which larger profiles it has."""
     from paperbook.press import execute, toc
+    from paperbook.runner.plan import pages_with
+    from paperbook.study.profiles import list_profiles
 
     with _plainly():
         costs = execute.costs()
         for slug in toc.chapter_slugs():
             typer.echo(f"{slug}: {toc.index(slug).get('title', '(no title in index.yaml)')}")
+            names = sorted({name.removesuffix(".yaml").split(".")[-1] for name in list_profiles(slug)})
+            having = {name: {page for _, page in pages_with(slug, name)} for name in names}
             rows = []
             for page in toc.sources(slug):
                 row = costs.get(f"{slug}/{page}")
                 cost = f"{row['seconds']:.0f} s, {row['peak_mb']:.0f} MB" if row else "not executed yet"
-                rows.append([f"  {slug}/{page}", cost])
+                larger = ", ".join(sorted((name for name in names if page in having[name]), key=lambda n: (n != "reader", n)))
+                rows.append([f"  {slug}/{page}", cost, larger])
             _print_aligned(rows)
 
 
@@ -136,7 +142,10 @@ def results(
     allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="accept runs of a changed tree or several commits")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="accept that committed seeds are missing now")] = False,
 ) -> None:
-    """Join the finished seeds under runs/ into the results that pages read; committed seeds are not lost silently."""
+    """Join the finished seeds under runs/ into the results that pages read; committed seeds are not lost silently.
+
+    Exit code 0: joined; runs that are left out, because they failed or never finished, are named. 2: refused, nothing written.
+    """
     from paperbook.runner import folder
     from paperbook.study import paths
     from paperbook.study import results as study_results
@@ -181,7 +190,13 @@ def new(slug: Annotated[str, typer.Argument(metavar="SLUG", help="lower-case let
     with _plainly():
         for path in scaffold.new(slug):
             typer.echo(f"wrote {paths.relative(path)}")
-    typer.echo(f"next: `paperbook execute {slug}`, then `pytest tests/chapters/test_contract.py` says what to write")
+    typer.echo(f"""
+{slug} builds and runs now. What it still owes, rule by rule:
+
+  paperbook execute {slug}
+  pytest tests/chapters/test_contract.py -k {slug}
+
+The page "Add a chapter" (book/add-a-chapter.md) walks from here to a chapter that passes everything.""")
 
 
 @app.command()
@@ -255,15 +270,37 @@ def data(
 
 
 @app.command()
+def pdf(
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="default: _build/papers-that-run.pdf")] = None,
+) -> None:
+    """The built book as one PDF, with an outline; needs chromium."""
+    from paperbook.press import pdf as press
+    from paperbook.study import paths
+
+    with _plainly():
+        bound = press.bind(out, say=typer.echo)
+    for file, things in bound.wide.items():
+        typer.echo(f"{file}: wider than the paper, the page is set smaller: {things[0]}", err=True)
+    megabytes = bound.path.stat().st_size / 1e6
+    typer.echo(f"{paths.relative(bound.path)}: {bound.pages} pages, {megabytes:.1f} MB")
+
+
+@app.command()
 def doctor() -> None:
-    """What this machine has and lacks for the book; exit 1 if something needed is missing."""
-    from paperbook.press import doctor as machine
+    """What this machine can do with the book, what it lacks, and what that costs you.
+
+    Exit code 0: it can read and build the book. 1: something needed for that is missing.
+    """
+    from paperbook.runner import doctor as machine
 
     with _plainly():
         findings = machine.examine()
-    _print_aligned([[finding.mark, finding.what, finding.detail] for finding in findings])
+        lines = machine.report(findings)
+    for line in lines:
+        typer.echo(line)
     if any(finding.needed and not finding.good for finding in findings):
         raise typer.Exit(1)
+
 
 
 if __name__ == "__main__":

@@ -1,26 +1,19 @@
 """The built pages as a reader meets them: in a browser, on a phone, without a network."""
 
+import base64
+import copy
+import gzip
+import io
 import re
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
-from bs4 import BeautifulSoup
+from browse import pages, scroll_through
+from fontTools.ttLib import TTFont
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def pages(html):
-    """Every page of the book (not the search page and the generated index, which hold no text of ours)."""
-    kept = [path for path in sorted(html.rglob("*.html")) if path.name not in ("search.html", "genindex.html")]
-    return [path for path in kept if "_static" not in path.parts and "mathjax" not in path.parts]
-
-
-@pytest.fixture(scope="session")
-def soups(html):
-    """Parsed pages by path relative to the book."""
-    read = {path.relative_to(html).as_posix(): path.read_text(encoding="utf-8") for path in pages(html)}
-    return {name: BeautifulSoup(text, "html.parser") for name, text in read.items()}
+HTML = ROOT / "_build" / "html"
 
 
 @pytest.fixture(scope="session")
@@ -30,14 +23,17 @@ def visits(html, site, browser):
     seen = {}
     for path in pages(html):
         name = path.relative_to(html).as_posix()
+        if name == "index.html":  # only sends on to the first page
+            continue
         page = context.new_page()
-        requests, complaints = [], []
+        requests, complaints, packed = [], [], []
+        page.on("requestfinished", lambda r, packed=packed: packed.append(r))
         page.on("request", lambda r, requests=requests: requests.append(r.url))
         page.on("console", lambda m, out=complaints: out.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e, out=complaints: out.append(str(e)))
         page.on("response", lambda r, out=complaints: out.append(f"{r.status} {r.url}") if r.status >= 400 else None)
         page.goto(f"{site}/{name}", wait_until="load")
-        page.wait_for_function("!window.MathJax || !MathJax.startup || MathJax.startup.promise.then(() => true)", timeout=60_000)
+        scroll_through(page)
         wide = page.evaluate(
             """() => [...document.querySelectorAll('.bd-content *')].filter(e => {
                  const r = e.getBoundingClientRect();
@@ -54,7 +50,9 @@ def visits(html, site, browser):
             "wide": wide,
             "maths": page.evaluate("document.querySelectorAll('.math').length"),
             "typeset": page.evaluate("document.querySelectorAll('mjx-container').length"),
-            "bad_maths": page.evaluate("[...document.querySelectorAll('mjx-merror')].map(e => e.textContent).slice(0, 3)"),
+            "spoken": page.evaluate("document.querySelectorAll('mjx-assistive-mml > math').length"),
+            "scripts": page.evaluate("typeof window.MathJax"),
+            "packed": sum(r.sizes()["responseBodySize"] for r in packed),
         }
         page.close()
     context.close()
@@ -78,10 +76,16 @@ def test_nothing_overflows_on_a_phone(visits):
     assert not {name: (v["overflow"], v["wide"]) for name, v in visits.items() if v["overflow"] > 0 or v["wide"]}
 
 
-def test_every_formula_is_typeset(visits):
-    assert not {name: v["bad_maths"] for name, v in visits.items() if v["bad_maths"]}
-    assert not {name: (v["maths"], v["typeset"]) for name, v in visits.items() if v["typeset"] < v["maths"]}
+def test_every_formula_is_typeset_and_spoken(visits):
+    assert not {name: (v["maths"], v["typeset"]) for name, v in visits.items() if v["typeset"] != v["maths"]}
+    assert not {name: (v["maths"], v["spoken"]) for name, v in visits.items() if v["spoken"] != v["maths"]}
+    assert {v["scripts"] for v in visits.values()} == {"undefined"}  # typeset when it was built, not here
     assert sum(v["maths"] for v in visits.values()) > 50
+
+
+def test_a_page_weighs_at_most_800_kb_to_its_end(visits):
+    assert not {name: v["packed"] for name, v in visits.items() if v["packed"] > 800_000}
+    assert max(v["packed"] for v in visits.values()) > 100_000  # figures, styles and fonts were counted
 
 
 def test_links_and_anchors_resolve(html, soups):
@@ -113,8 +117,8 @@ def test_no_raw_markup_is_left(soups):
     left = []
     marks = re.compile(r"```|:::|\{(glue|ref|doc|cite|eq|numref|prf)[^}]*\}|\$\$|\bglue:text\b|(?<!\w)\*\*(?=\w)")
     for name, soup in soups.items():
-        article = soup.select_one(".bd-article") or soup
-        for e in article.select("pre, code, script, style, .math"):
+        article = copy.copy(soup.select_one(".bd-article") or soup)  # other tests read the same pages
+        for e in article.select("pre, code, script, style, .math, .sig"):
             e.extract()
         left += [f"{name}: {m.group(0)!r} near {article.get_text()[max(0, m.start() - 40):m.end() + 40]!r}"
                  for m in marks.finditer(article.get_text())]  # fmt: skip
@@ -136,3 +140,27 @@ def test_pages_stay_light(html):
     heavy = {p.relative_to(html).as_posix(): p.stat().st_size for p in html.rglob("*.png") if p.stat().st_size > 25_000}
     heavy.pop("_static/page.png", None)
     assert not heavy
+
+
+def test_the_stylesheet_is_whole_and_light(html):
+    css = (html / "_static" / "book.css").read_text(encoding="utf-8")
+    assert "@import" not in css and "url(../" not in css
+    assert len(gzip.compress(css.encode())) < 70_000
+    missing = [name for name in re.findall(r"url\([\"']?(?!data:|#)([^\"')]+)", css) if not (html / "_static" / name).is_file()]
+    assert not missing
+
+
+def test_icons_are_drawn(reader, heaviest):
+    """Every icon a page asks for is in the cut font: a missing one would be drawn, as a box, by some other font."""
+    page = reader(heaviest)
+    asked = page.evaluate(
+        """() => [...document.querySelectorAll('body *')]
+                 .flatMap(e => ['::before', '::after'].map(part => getComputedStyle(e, part)))
+                 .filter(style => /Awesome/.test(style.fontFamily) && /^"[\\ue000-\\uf8ff]"$/.test(style.content))
+                 .map(style => style.content[1])"""
+    )
+    css = (HTML / "_static" / "book.css").read_text(encoding="utf-8")
+    fonts = [TTFont(io.BytesIO(base64.b64decode(data))) for data in re.findall(r"font/woff;base64,([^)]+)", css)]
+    fonts += [TTFont(path) for path in (HTML / "_static" / "fonts").glob("fa-*")]
+    drawn = {chr(point) for font in fonts for point in font.getBestCmap()}
+    assert len(set(asked)) >= 3 and not set(asked) - drawn

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from paperbook.press import ledger, stamp, toc
+from paperbook.press import ledger, metrics, stamp, toc
 from paperbook.press.site.chapter import anchor_ids
 from paperbook.press.site.figures import rows as figure_rows
 from paperbook.study import paths
@@ -241,6 +241,18 @@ def _result_problems(slug: str, name: str, page: str, key: str, profile: str, re
     except ResultError as error:
         return [f"{name}: {error}"]
     return []
+
+
+def metrics_named(slug: str) -> list[str]:
+    """Each number that a claim or an open choice is judged by is in the glossary: what it is, which way is better, its unit."""
+    where = f"chapters/{slug}/metrics.yaml"
+    try:
+        known = metrics.load(slug)
+        keys = metrics.judged_keys(slug)
+    except ValueError as error:
+        return [str(error)]
+    return [f"{where}: write an entry (name, keys, definition, direction, unit) whose keys cover {key!r}"
+            for key in keys if not metrics.of_key(known, key)]  # fmt: skip
 
 
 def profiles_sound(slug: str) -> list[str]:
@@ -509,7 +521,7 @@ def exercises(slug: str) -> list[str]:
 
 STRUCTURE: tuple[Rule, ...] = (
     pages_listed, headers, section_order, parameters_first, cost_line, short_cells, figures, figure_data, no_bare_decimals,
-    claims_sound, profiles_sound, results_as_profiled, rehearsal, pinned,
+    claims_sound, metrics_named, profiles_sound, results_as_profiled, rehearsal, pinned,
 )  # fmt: skip
 CONTENT: tuple[Rule, ...] = (
     claims_enough, reader_results, full_config, benchmark, index_resolves, open_choices, exercises,

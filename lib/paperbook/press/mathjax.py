@@ -1,7 +1,7 @@
-"""Vendors MathJax 3 into ``vendor/mathjax`` (git-ignored), so that the built book asks no network for its equations.
+"""Vendors MathJax 3 into ``vendor/mathjax`` (git-ignored): the book's equations are typeset when it is built, without a network.
 
-The files come out of a wheel with a pinned hash; what is kept is the CHTML combination, its TeX extensions (loaded on
-demand by some macros) and its fonts: 2.0 MB of 35.
+The files come out of a wheel with a pinned hash. Kept is what `press.site.maths` runs, TeX in and HTML out, and the fonts:
+2.0 MB of 35. Pages get none of the scripts, and of the fonts the glyphs they use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from paperbook.data.wheels import WheelError, fetch
 from paperbook.study.paths import root
 
 _INSIDE = "mathjax/static/mathjax/"
-_KEPT = ("es5/tex-chtml.js", "es5/input/tex/extensions/", "es5/output/chtml/fonts/woff-v2/")
+SCRIPTS = ("startup.js", "core.js", "adaptors/liteDOM.js", "input/tex-full.js", "output/chtml.js", "output/chtml/fonts/tex.js")
+FONTS = "output/chtml/fonts/woff-v2"
+_KEPT = (*(f"es5/{name}" for name in SCRIPTS), f"es5/{FONTS}/")
 
 
 def vendor(target: Path) -> int:

@@ -1,7 +1,8 @@
 """``paperbook new <slug>``: a chapter that builds and passes every test except the contract's content rules.
 
 What it writes is real: one parameter class, one function with a test by a second route, one claim judged live. The
-linter then says, rule by rule, what the author still owes.
+linter then says, rule by rule, what the author still owes; comments in the YAML files show one row of each kind, and the page
+book/add-a-chapter.md walks the whole way.
 """
 
 from __future__ import annotations
@@ -150,6 +151,16 @@ Say for each statement whether it comes from the paper, its code, a secondary so
 
 _CLAIMS = """\
 # What the paper says, the bound we wrote down before the run, and where the evidence is (at least eight).
+# One whose number comes from a committed result instead of from the page itself:
+#
+#   - id: error-falls
+#     claim: The error of the mean falls as the root of the sample size.
+#     kind: theorem                      # theorem, table, figure or property
+#     where: Theorem 2
+#     paper: -0.5                        # the paper's own value, if it has one
+#     paper_source: paper                # paper, code, secondary or our choice
+#     criterion: {at_least: -0.55, at_most: -0.45}
+#     evidence: {page: 1-method, key: slope, profile: reader}    # live, reader or full
 - id: mean-is-stationary
   claim: The sample mean is a stationary point of the sum of squared distances.
   kind: theorem
@@ -165,17 +176,47 @@ title: @TITLE@
 summary: write one line that says what the chapter shows.
 paper: {title: "@TITLE@", authors: write the authors, venue: write the venue, arxiv: ""}
 main_page: 1-method
-# distributions and data wheels (paperbook data) the pages read
+
+# distributions and data wheels (`paperbook data`) the pages read, by name
 data: []
-# each item of the paper: its label in the page, its symbol in the library, its test
+
+# Each item of the paper: the label in the page where it is derived, its symbol in the library, its test.
+#   - item: "Eq. 1, the mean"
+#     page: 1-method
+#     anchor: @SLUG@-mean
+#     symbol: paperbook.papers.@MODULE@.method.sample_mean
+#     test: "tests/chapters/@SLUG@/test_method.py::test_mean_minimises_squared_distances"
 index: []
-# each choice the paper leaves open, with the key of a reader result that measures the alternative (at least two)
+
+# Each choice the paper leaves open (at least two), with the key of a reader result that measures the alternative. In the code
+# it is marked `# OPEN(paper §4): why we chose so`.
+#   - place: "§4, divisor"
+#     choice: n - 1
+#     alternative: "n: ratio of the two variances"
+#     page: 1-method
+#     key: open_choices.divisor
+#     unit: ratio
 open_choices: []
-# three to six; kind: hand, code or open
+
+# Three to six; kind: hand, code or open (stub_test: where there is a stub to fill).
+#   - id: @SLUG@-ex-median
+#     page: 1-method
+#     kind: code
+#     solution_test: "tests/chapters/@SLUG@/test_exercises.py::test_solution_passes[@SLUG@-ex-median]"
+#     stub_test: "tests/chapters/@SLUG@/test_exercises.py::test_stub_fails[@SLUG@-ex-median]"
 exercises: []
-# what the full profile takes on a GPU server: gpu, wall_clock, memory, command
+
+# What the full profile takes on a GPU server.
+#   gpu: one CUDA GPU, 24 GB
+#   wall_clock: 10 minutes a seed on an H100, estimated
+#   memory: 16 GB of main memory, 20 GB of disk
+#   command: paperbook run @SLUG@ --profile full --seeds 0-4
 full: {}
+
+# What did not work, and every criterion that was changed:  - {date: "2026-01-31", text: what was tried and what came out}
 negative_results: []
+
+# Errors found in the paper, one sentence each:  - "Eq. 3: the factor 2 is missing; our derivation has it."
 errata: []
 """
 
@@ -261,8 +302,20 @@ def test_method(rehearse: Any) -> None:
 '''
 
 
+_API = """\
+# @SLUG@: what the chapter computes with
+
+The functions behind the chapter {doc}`@TITLE@ </book/pages/@SLUG@/0-overview>`, ready to import.
+
+```{api} paperbook.papers.@MODULE@
+```
+"""
+
+
 def new(slug: str) -> list[Path]:
     """Write a chapter and add it to _toc.yml; return the files written, _toc.yml last.
+
+    Where _toc.yml has a part "The library", the chapter's package gets a page there too: ``book/api/<slug>.md``.
 
     Raises:
         ValueError: `slug` is no slug or no name of a module, or _toc.yml has no part "Chapters" to add to.
@@ -289,10 +342,14 @@ def new(slug: str) -> list[Path]:
         f"tests/chapters/{slug}/test_method.py": _TEST,
         f"tests/chapters/{slug}/test_rehearsal.py": _REHEARSAL,
     }
+    contents = table.read_text(encoding="utf-8")
+    listed = _with_library_page(contents, slug)
+    if listed is not None:
+        files[f"book/api/{slug}.md"] = _API
     there = [name for name in (f"chapters/{slug}", *files) if (root / name).exists()]
     if there or slug in toc.toc_slugs():
         raise FileExistsError(f"{slug}: already there: {', '.join(there) or '_toc.yml'}")
-    contents = _with_chapter(table.read_text(encoding="utf-8"), slug)
+    contents = _with_chapter(listed or contents, slug)
     title = slug.replace("-", " ").capitalize()
     written = []
     for name, text in files.items():
@@ -307,19 +364,48 @@ def new(slug: str) -> list[Path]:
 def _with_chapter(contents: str, slug: str) -> str:
     """The text of _toc.yml with the chapter at the end of the part "Chapters"; comments and layout stay."""
     lines = contents.splitlines()
-    start = next((i for i, line in enumerate(lines) if re.match(r"\s*-\s+caption:\s*['\"]?Chapters['\"]?\s*$", line)), None)
-    if start is None:
+    part = _part(lines, "Chapters")
+    if part is None:
         raise ValueError('_toc.yml: expected a part with "- caption: Chapters" to add the chapter to')
-    indent = re.match(r"\s*", lines[start])
-    margin = indent[0] if indent else ""
-    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith(margin + "- ")), len(lines))
-    while not lines[end - 1].strip():
-        end -= 1
+    start, end = part
+    margin = _indent(lines[start])
     first = next((line for line in lines[start:end] if re.match(r"\s*- file:", line)), margin + "    - file:")
-    inner = first[: len(first) - len(first.lstrip())]
+    inner = _indent(first)
     added = [
         f"{inner}- file: book/pages/{slug}/0-overview",
         f"{inner}  sections:",
         f"{inner}    - file: book/pages/{slug}/1-method",
     ]
     return "\n".join([*lines[:end], *added, *lines[end:]]) + "\n"
+
+
+def _with_library_page(contents: str, slug: str) -> str | None:
+    """The text of _toc.yml with ``book/api/<slug>`` after the other papers' packages; None where it has no part "The library"."""
+    lines = contents.splitlines()
+    part = _part(lines, "The library")
+    if part is None:
+        return None
+    start, end = part
+    listed = [i for i in range(start, end) if re.match(r"\s*- file:\s*book/api/", lines[i])]
+    papers = [i for i in listed if lines[i].rsplit("/", 1)[-1].strip() in toc.toc_slugs()]
+    inner, at = _indent(lines[start]) + "    ", end
+    if papers or listed:
+        after = (papers or listed)[-1]
+        inner, at = _indent(lines[after]), after + 1
+    return "\n".join([*lines[:at], f"{inner}- file: book/api/{slug}", *lines[at:]]) + "\n"
+
+
+def _part(lines: list[str], caption: str) -> tuple[int, int] | None:
+    """First line of the part of that caption, and the line after its last; None where there is no such part."""
+    start = next((i for i, line in enumerate(lines) if re.match(rf"\s*-\s+caption:\s*['\"]?{caption}['\"]?\s*$", line)), None)
+    if start is None:
+        return None
+    margin = _indent(lines[start])
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith(margin + "- ")), len(lines))
+    while not lines[end - 1].strip():
+        end -= 1
+    return start, end
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

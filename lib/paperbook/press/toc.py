@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,21 @@ def index(slug: str) -> dict[str, Any]:
     Raises:
         ValueError: the file is no mapping.
     """
-    import yaml
-
     path = paths.chapter(slug) / "index.yaml"
     if not path.is_file():
         return {}
-    data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    data = _read_index(path, path.stat().st_mtime_ns, path.stat().st_size)
     if not isinstance(data, dict):
         raise ValueError(f"chapters/{slug}/index.yaml: expected a mapping, got {type(data).__name__}")
-    return data
+    return dict(data)
+
+
+@lru_cache(maxsize=128)
+def _read_index(path: Path, mtime: int, size: int) -> Any:
+    """Dozens of directives of one build ask for it, and YAML is slow."""
+    import yaml
+
+    return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
 
 
 def targets(names: list[str]) -> list[tuple[str, str]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from paperbook.press import doctor
+import pytest
+
+from paperbook.runner import doctor
 
 
 def test_starting_the_command_imports_nothing_heavy() -> None:
@@ -30,10 +32,23 @@ def test_results_joins_finished_seeds(book) -> None:
     assert "chapters/demo-one/results/1-method.reader.json: 2 seeds" in text
 
 
+def test_list_marks_the_profiles_of_each_page(here) -> None:
+    lines = {line.split()[0]: line.split("  ")[-1] for line in here.paperbook("list").splitlines() if line.startswith("  ")}
+    assert lines["demo-one/1-method"].strip() == "reader, full"
+    assert "reader" not in lines["demo-one/0-overview"]
+
+
+@pytest.mark.parametrize(("command", "codes"), [("run", "0 1 2 130"), ("results", "0 2"), ("doctor", "0 1"), ("status", "")])
+def test_help_states_the_exit_codes(here, command, codes) -> None:
+    text = " ".join(here.paperbook(command, "--help").split())
+    assert not codes or "Exit code 0" in text
+    assert all(f" {code}:" in text or f"{code}:" in text for code in codes.split())
+
+
 def test_doctor_names_what_is_missing(here) -> None:
     findings = {finding.what: finding for finding in doctor.examine()}
     assert findings["Python"].good and findings["packages"].good
-    assert not findings["MathJax"].good and "make setup" in findings["MathJax"].detail and findings["MathJax"].mark == "MISSING"
+    assert not findings["MathJax"].good and findings["MathJax"].mend == "make setup" and findings["MathJax"].mark == "MISSING"
     here.paperbook("doctor", code=1)
 
 

@@ -8,9 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from paperbook.press.site import base, chapter, claims, figures, tables, theme
+from paperbook.press.site import (
+    api,
+    base,
+    chapter,
+    claims,
+    figures,
+    glossary,
+    maths,
+    numbers,
+    rules,
+    tables,
+    theme,
+    weight,
+)  # fmt: skip
 
-PARTS = (base, claims, tables, chapter, figures, theme)
+PARTS = (base, claims, tables, chapter, api, figures, glossary, maths, numbers, rules, theme, weight)
 
 
 def setup(app: Any) -> dict[str, Any]:

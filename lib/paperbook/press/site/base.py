@@ -50,7 +50,7 @@ class Dependencies:
             return json.dumps(execute.costs().get(name.partition("#")[2]))
         path = paths.root() / name
         if path.is_dir():  # a folder stands for everything in it
-            names = sorted(p for p in path.rglob("*") if p.is_file())
+            names = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix != ".pyc")
             return hashlib.sha256(b"".join(p.name.encode() + p.read_bytes() for p in names)).hexdigest()
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
@@ -127,11 +127,11 @@ class Computed(SphinxDirective):
         node["classes"] += list(classes)
         return node
 
-    def link(self, slug: str, page: str, text: str, anchor: str = "") -> nodes.Node:
-        """A link to a page of the book; plain text while that page is not built."""
-        inner = nodes.inline("", text)
+    def link(self, slug: str, page: str, text: str = "", anchor: str = "") -> nodes.Node:
+        """A link to a page of the book, by default with its number and title; plain text while that page is not built."""
+        inner = nodes.inline("", text or page)
         return pending_xref("", inner, refdomain="", reftype="pb-page", reftarget=f"book/pages/{slug}/{page}", pb_anchor=anchor,
-                            refexplicit=True, refwarn=False)  # fmt: skip
+                            pb_titled=not text, refexplicit=True, refwarn=False)  # fmt: skip
 
     def api(self, symbol: str) -> nodes.Node:
         """A library name, linked where the book documents it."""
@@ -233,11 +233,26 @@ def _paper_role(name: str, rawtext: str, text: str, *_: Any, **__: Any) -> tuple
     return [pb_paper(rawtext, text)], []
 
 
+SOURCES = ("paper", "code", "secondary", "our choice")
+
+
+def _source_role(
+    name: str, rawtext: str, text: str, lineno: int, inliner: Any, *_: Any, **__: Any
+) -> tuple[list[nodes.Node], list[Any]]:
+    """``{src}`paper```: where a statement comes from; in the margin where there is room."""
+    kinds = [kind for kind in SOURCES if re.search(rf"\b{kind}\b", text)]
+    if not kinds:
+        message = f"src: expected one of {', '.join(SOURCES)} in it, got {text!r}"
+        logger.warning(message, location=(inliner.document.current_source, lineno) if inliner else None)
+    return [nodes.inline(rawtext, text, classes=["pb-source", *(f"pb-source-{nodes.make_id(kind)}" for kind in kinds[:1])])], []
+
+
 def setup(app: Any) -> None:
     """Register with Sphinx."""
     add_node(app, pb_scroll, _visit_scroll, _depart_scroll)
     add_node(app, pb_paper, _visit_paper, _depart_paper)
     app.add_role("paper", _paper_role)
+    app.add_role("src", _source_role)
     app.connect("env-get-outdated", Dependencies.outdated)
     app.connect("env-purge-doc", Dependencies.purge)
     app.connect("env-merge-info", Dependencies.merge)

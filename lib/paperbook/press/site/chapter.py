@@ -19,12 +19,13 @@ class PaperIndex(Computed):
 
     def show(self, argument: str) -> list[nodes.Node]:
         slug = self.slug(argument)
-        self.depend(f"chapters/{slug}/index.yaml", f"chapters/{slug}")
+        # the last: symbols become links when the chapter's reference appears
+        self.depend(f"chapters/{slug}/index.yaml", f"chapters/{slug}", f"book/api/{slug}.md")
         anchors = anchor_ids(slug)
         body: list[list[Content]] = [
             [
                 self.inline(row["item"]),
-                self.link(slug, row["page"], row["page"], anchors.get((row["page"], row["anchor"]), row["anchor"])),
+                self.link(slug, row["page"], "", anchors.get((row["page"], row["anchor"]), row["anchor"])),
                 self.api(row["symbol"]),
                 nodes.literal("", row["test"].split("/")[-1], classes=["pb-test"]),
             ]
@@ -145,6 +146,10 @@ def _resolve(app: Any, env: Any, node: pending_xref, inner: nodes.Node) -> nodes
     if node.get("reftype") == "pb-page":
         if node["reftarget"] not in env.found_docs:
             return inner
+        if node["pb_titled"]:
+            title = env.titles[node["reftarget"]]
+            number = ".".join(map(str, title.get("secnumber", ())))
+            inner = nodes.inline("", f"{number} {title.astext()}".strip())
         return make_refnode(app.builder, node["refdoc"], node["reftarget"], node["pb_anchor"] or None, inner)
     return inner if node.get("pb_optional") else None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 
-from paperbook.press import ledger, toc
+from paperbook.press import ledger, metrics, toc
 from paperbook.press.site.base import Computed, Content, register
 
 
@@ -40,7 +41,7 @@ class Ledger(Computed):
         self.depend("_toc.yml")
         for slug in slugs:
             self.depend_on_claims(slug)
-            self.depend(f"chapters/{slug}/index.yaml")
+            self.depend(f"chapters/{slug}/index.yaml", f"chapters/{slug}/metrics.yaml")
         everything = ledger.all_rows(slugs)
         found: list[nodes.Node] = [nodes.paragraph("", ledger.totals_text(everything).capitalize() + ".", classes=["pb-totals"])]
         for slug in slugs:
@@ -62,8 +63,18 @@ class Ledger(Computed):
 
     def judged_by(self, row: ledger.Row) -> list[nodes.Node]:
         page = row.claim.evidence.page
-        where = nodes.paragraph("", "", self.link(row.slug, page, page), nodes.Text(f", {row.claim.evidence.profile}"))
-        return [nodes.paragraph("", str(row.claim.criterion)), where]
+        where = nodes.paragraph("", "", self.link(row.slug, page), nodes.Text(f", {row.claim.evidence.profile}"))
+        return [nodes.paragraph("", "", *self.measure(row), nodes.Text(str(row.claim.criterion))), where]
+
+    def measure(self, row: ledger.Row) -> list[nodes.Node]:
+        """The metric a claim is judged by, with a link to what it means."""
+        metric = metrics.of_key(metrics.load(row.slug), row.claim.evidence.key)
+        if metric is None:
+            return []
+        inner = nodes.inline("", metric.name)
+        link = pending_xref("", inner, refdomain="", reftype="pb-page", reftarget="book/metrics", pb_anchor=metric.anchor,
+                            pb_titled=False, refexplicit=True, refwarn=False)  # fmt: skip
+        return [link, nodes.Text(": ")]
 
 
 def setup(app: Any) -> None:

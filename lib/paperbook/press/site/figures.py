@@ -136,10 +136,9 @@ def _write(app: Any, exception: Exception | None) -> None:
 
 
 def _panel_files(app: Any, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Script and style of what-if panels go to the pages that have one."""
+    """The script of what-if panels goes to the pages that have one; the style is in the one stylesheet of all pages."""
     if doctree is not None and any(f'class="{PANEL}"' in raw.astext() for raw in doctree.findall(nodes.raw)):
         app.add_js_file("whatif.js", loading_method="defer")
-        app.add_css_file("whatif.css")
 
 
 def _visit_data(self: Any, node: pb_data) -> None:

@@ -68,14 +68,15 @@ class CostTable(Computed):
                 if full == "–" and meta.get("main_page") == page:
                     full = costs.full_estimate(meta).removeprefix("full ") or "–"
                 body.append([
-                    self.link(slug, page, f"{slug}/{page}"),
+                    self.link(slug, page),
                     costs.duration(row["seconds"]) if row else "–",
                     costs.duration(row["cpu_seconds"]) if row else "–",
                     costs.memory(row["peak_mb"]) if row else "–",
                     self._measured(slug, page, "reader"),
                     full,
                 ])  # fmt: skip
-            body.append([nodes.strong("", f"{slug}, all pages"), costs.duration(seconds), costs.duration(cpu), "", "", ""])
+            total = nodes.strong("", f"{meta.get('title', slug)}, all pages")
+            body.append([total, costs.duration(seconds), costs.duration(cpu), "", "", ""])
         header = ["Page", "Smoke, wall", "Smoke, CPU", "Smoke, memory", "Reader", "Full"]
         return [self.table("What the pages cost", header, body, "pb-costs")]
 
@@ -96,7 +97,7 @@ class BenchmarkTable(Computed):
         self.depend(name)
         path = paths.root() / name
         if not path.is_file():
-            return [nodes.paragraph("", "No benchmark is recorded yet; `make bench` measures it.")]
+            return [self.paragraph("No benchmark is recorded yet; `make bench` measures it.")]
         data = json.loads(path.read_text(encoding="utf-8"))
         body: list[list[Content]] = [
             [
