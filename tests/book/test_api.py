@@ -155,10 +155,10 @@ def test_parameters_of_a_page_stand_in_a_table(api):
 
 def test_the_table_of_packages_counts_what_there_is(api):
     rows = {row.select("td")[0].get_text(): row for row in api["index"].select("table.pb-api tbody tr")}
-    assert set(rows) == {f"paperbook.{folder.replace('/', '.')}" for folder in packages()}
-    cells = [cell.get_text() for cell in rows["paperbook.figures"].select("td")]
+    assert set(rows) == {folder.replace("/", ".") for folder in packages()}
+    cells = [cell.get_text() for cell in rows["figures"].select("td")]
     names = [name for path in (LIBRARY / "figures").rglob("*.py") for name in public_names(path)]
-    assert cells[3] == str(len(names)) and rows["paperbook.figures"].select("td")[4].find("a")
+    assert cells[3] == str(len(names)) and rows["figures"].select("td")[4].find("a")
 
 
 def test_nothing_of_the_reference_overflows_on_a_phone(site, browser, api):

@@ -171,6 +171,15 @@ _CLAIMS = """\
   evidence: {page: 1-method, key: slope, profile: live}
 """
 
+_METRICS = """\
+# What each number that judges a claim or an open choice means, which way is better, and its unit (`*` in a key is any part).
+- name: relative slope
+  keys: [slope]
+  definition: Absolute derivative of the sum of squares at our value, over the sum of absolute distances.
+  direction: lower
+  unit: "1"
+"""
+
 _INDEX = """\
 title: @TITLE@
 summary: write one line that says what the chapter shows.
@@ -334,6 +343,7 @@ def new(slug: str) -> list[Path]:
         f"chapters/{slug}/0-overview.md": _HEADER + _OVERVIEW,
         f"chapters/{slug}/1-method.md": _HEADER + _METHOD,
         f"chapters/{slug}/claims.yaml": _CLAIMS,
+        f"chapters/{slug}/metrics.yaml": _METRICS,
         f"chapters/{slug}/index.yaml": _INDEX,
         **{f"chapters/{slug}/profiles/{name}.yaml": text for name, text in _PROFILES.items()},
         f"lib/paperbook/papers/{module}/__init__.py": "",

@@ -54,6 +54,10 @@ class Book:
     def page(self, page: str) -> Path:
         return self.root / "book" / "pages" / SLUG / f"{page}.ipynb"
 
+    def with_mathjax(self) -> None:
+        """Lend it MathJax, without which a book cannot be built."""
+        (self.root / "vendor" / "mathjax").symlink_to(paths.root() / "vendor" / "mathjax")
+
     def edit(self, path: Path, old: str, new: str) -> None:
         text = path.read_text(encoding="utf-8")
         assert old in text, f"{path.name} holds no {old!r}"
@@ -72,7 +76,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(origin / "lib" / "paperbook", root / "lib" / "paperbook", ignore=unwanted)
     for name in ("pyproject.toml", "constraints.txt", "_config.yml"):
         shutil.copy(origin / name, root / name)
-    shutil.copytree(origin / "book" / "_static", root / "book" / "_static")
+    for name in ("_static", "_templates"):
+        shutil.copytree(origin / "book" / name, root / "book" / name)
     for name in ("chapters", "tests", "vendor"):
         (root / name).mkdir()
     # what a chapter's tests share: the fixtures, and the harness of the rehearsals

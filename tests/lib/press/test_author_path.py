@@ -113,6 +113,7 @@ def test_the_page_walks_to_a_chapter_that_keeps_the_contract(clone: Any, monkeyp
 
     clone.run("ruff", "check", "lib/paperbook/papers/my_chapter", "tests")
     clone.run("nbqa", "ruff check --extend-ignore=E402,B018,I001", "chapters")
+    clone.with_mathjax()
     clone.run("jupyter-book", "build", ".", "-W", "-n", "--keep-going", "-q")
 
 

@@ -15,6 +15,7 @@ METHOD = f"chapters/{SLUG}/1-method.md"
 OVERVIEW = f"chapters/{SLUG}/0-overview.md"
 INDEX = f"chapters/{SLUG}/index.yaml"
 CLAIMS = f"chapters/{SLUG}/claims.yaml"
+METRICS = f"chapters/{SLUG}/metrics.yaml"
 RESULT = f"chapters/{SLUG}/results/1-method.reader.json"
 BENCH = f"tests/benchmarks/{SLUG}/benchmarks.json"
 REHEARSAL = f"tests/chapters/{SLUG}/test_rehearsal.py"
@@ -46,6 +47,10 @@ def complete(here):
     for i in range(7):
         claims.append(claims[0] | {"id": f"result-{i}", "evidence": {"page": "1-method", "key": "mean", "profile": "reader"}})
     (here.root / CLAIMS).write_text(yaml.safe_dump(claims))
+
+    metrics = yaml.safe_load((here.root / METRICS).read_text())
+    metrics.append(metrics[0] | {"name": "mean", "keys": ["mean"]})
+    (here.root / METRICS).write_text(yaml.safe_dump(metrics))
 
     (here.root / RESULT).parent.mkdir()
     provenance = {"wall_seconds": 1.0, "peak_mb": 1.0, "parameters": {"profile": "reader", "n": 10000}}
@@ -191,6 +196,8 @@ BREAKS = [
     ("figure_data", figure({}, **{"text/csv": "# panel 1\npanel,series,x,y\n"}), "draws a figure without numbers"),
     ("no_bare_decimals", typed("Experiment", "We reach 59.4 percent."), "types the number 59.4"),
     ("no_bare_decimals", typed("Results vs paper", ":::{note}\nThe gap is -0.25.\n:::"), "types the number 0.25"),
+    ("metrics_named", edit(METRICS, "unit: ", "unity: "), "write name, keys"),
+    ("metrics_named", edit(METRICS, "- mean\n", "- other\n"), "whose keys cover 'mean'"),
     ("claims_sound", edit(CLAIMS, "page: 1-method", "page: 7-none"), "does not exist"),
     ("claims_sound", edit(CLAIMS, "id: mean-is-stationary", "id: mean-is-silent"), "judges it not"),
     ("claims_sound", edit(CLAIMS, "key: mean\n", "key: maen\n"), "maen"),

@@ -29,6 +29,7 @@ def test_the_book_builds_without_a_warning_and_computes_its_tables(book) -> None
     row = '  - {item: X, page: 1-method, anchor: LABEL, symbol: demo_one.method.sample_mean, test: "t::test_x"}\n'
     rows = "".join(row.replace("LABEL", label) for label in ("demo-one-mean", "eq-demo-one-mean"))
     book.edit(book.root / "chapters/demo-one/index.yaml", "index: []\n", "index:\n" + rows)
+    book.with_mathjax()
     book.run("jupyter-book", "build", ".", "-W", "-n", "--keep-going", "-q")
     method = (book.root / "_build/html/book/pages/demo-one/1-method.html").read_text()
     page = (book.root / "_build/html/book/pages/demo-one/0-overview.html").read_text()

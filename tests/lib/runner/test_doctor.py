@@ -27,7 +27,8 @@ def machine(monkeypatch, request):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(gpus) if cuda is None else cuda)
         found, which = doctor.find_spec, shutil.which
         monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in without else found(name))
-        monkeypatch.setattr(shutil, "which", lambda name: None if name.split("-")[0] in without else which(name) or f"/bin/{name}")
+        there = lambda name: None if name.split("-")[0] in without else which(name) or f"/bin/{name}"  # noqa: E731
+        monkeypatch.setattr(shutil, "which", there)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, disk_gb * 1e9))
         monkeypatch.setattr(plan, "make", lambda *a, **k: plan.Plan(problems=list(problems)))
         findings = doctor.examine()
@@ -72,13 +73,15 @@ def test_a_gpu_too_small(machine):
 
 
 def test_weights_not_fetched(machine):
-    _, abilities, _ = machine(gpus=[H200], problems=["org/model at 0123: not on this machine; fetch it with: hf download org/model"])
+    problem = "org/model at 0123: not on this machine; fetch it with: hf download org/model"
+    _, abilities, _ = machine(gpus=[H200], problems=[problem])
     assert full(abilities).goes == "no" and full(abilities).how == "not fetched: org/model"
 
 
 @pytest.mark.parametrize(
     ("lacking", "what", "goes", "mend"),
-    [("chromium", "print it as a PDF", "no", "apt-get install chromium"), ("npm", "run its tests", "partly", "apt-get install npm"),
+    [("chromium", "print it as a PDF", "no", "apt-get install chromium"),
+     ("npm", "run its tests", "partly", "apt-get install npm"),
      ("ray", "spread runs over machines with Ray", "no", "pip install -c constraints.txt -e '.[cluster]'"),
      ("py_mini_racer", "build the book", "no", "make setup")],
 )  # fmt: skip

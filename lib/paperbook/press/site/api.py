@@ -83,8 +83,12 @@ class Api(Computed):
         if description["objtype"] not in ("function", "class", "exception"):
             head["_toc_name"] = ""  # the table of contents names what one imports; every page's navigation copies it
         content = description[-1]
-        for several in content.findall(addnodes.literal_strong):
+        for several in list(content.findall(addnodes.literal_strong)):
             several[0] = nodes.Text(several.astext().replace(",", ", "))
+        for label in list(content.findall(nodes.field_name)):
+            if label.astext() == "Variables":  # what Sphinx calls the section that our docstrings call so
+                label.clear()
+                label += nodes.Text("Attributes")
         added: list[nodes.Node] = []
         obj = _found(name)
         if inspect.isclass(obj) and fields.has_fields(obj):
@@ -163,7 +167,8 @@ class ApiTable(Computed):
                 used += [nodes.Text(", ")] if used else []
                 used.append(self.link(slug, pages[slug][0], titles[slug]))
             title, purpose = _opening(document)
-            link = pending_xref("", nodes.literal("", package), refdomain="", reftype="pb-document", reftarget=document,
+            name = nodes.literal("", package.removeprefix(f"{library.PACKAGE}."))
+            link = pending_xref("", name, refdomain="", reftype="pb-document", reftarget=document,
                                 refexplicit=True, refwarn=False)  # fmt: skip
             body.append([link, self.inline(f"{title}. {purpose}"), str(len(modules)), str(count), used or "–"])
         header = ["Package", "What it is for", "Modules", "Public names", "Chapters that use it"]
