@@ -89,6 +89,8 @@ def test_without_scripts_a_reader_has_the_first_frame_and_the_table(site, browse
     context = browser.new_context(viewport={"width": 390, "height": 844}, java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{site}/{PAGE}", wait_until="load")
+    page.locator(PANEL).scroll_into_view_if_needed()  # a browser lays out no section that nobody looks at
+    page.wait_for_timeout(300)
     assert not page.locator(f"{PANEL} .pb-whatif-controls").is_visible()
     assert page.locator(f"{PANEL} svg[role=img]").is_visible() and page.locator(f"{PANEL} .pb-whatif-readout").is_visible()
     page.locator(f"{PANEL} summary").click()
@@ -123,7 +125,7 @@ def test_it_works_from_a_file(html, browser):
 def test_only_pages_with_a_panel_load_its_script(html):
     for path in sorted((html / "book").rglob("*.html")):
         text = path.read_text(encoding="utf-8")
-        assert ("whatif.js" in text) == ("whatif.css" in text) == ('class="pb-whatif"' in text), path
+        assert ("whatif.js" in text) == ('class="pb-whatif"' in text), path
 
 
 def test_every_figure_of_an_executed_page_offers_its_data(html):
