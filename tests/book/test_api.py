@@ -158,6 +158,7 @@ def test_the_table_of_packages_counts_what_there_is(api):
     assert set(rows) == {folder.replace("/", ".") for folder in packages()}
     cells = [cell.get_text() for cell in rows["figures"].select("td")]
     names = [name for path in (LIBRARY / "figures").rglob("*.py") for name in public_names(path)]
+    names = [name for name in names if name.count(".") == 3]  # paperbook.figures.module.name: no methods
     assert cells[3] == str(len(names)) and rows["figures"].select("td")[4].find("a")
 
 

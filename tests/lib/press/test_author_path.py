@@ -77,6 +77,10 @@ def clone(book: Any) -> Any:
     for name in ("chapters/test_contract.py", "chapters/exercises.py", "benchmarks/harness.py"):
         (book.root / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / "tests" / name, book.root / "tests" / name)
+    # a citation resolves where there is a bibliography, as the real book has one
+    (book.root / "book" / "bibliography.md").write_text("# Bibliography\n\n```{bibliography}\n```\n")
+    last = "      - file: book/ledger\n"
+    book.edit(book.root / "_toc.yml", last, f"{last}      - file: book/bibliography\n")
     (book.root / ".gitignore").write_text("runs/\n.cache/\n_build/\nbin/\n__pycache__/\n")
     shim = book.root / "bin" / "make"
     shim.parent.mkdir()
