@@ -106,6 +106,8 @@ def test_the_page_walks_to_a_chapter_that_keeps_the_contract(clone: Any, monkeyp
     seven = {rule.__name__ for rule in contract.CONTENT}
     assert {rule for rule in seven if f"test_contract[{SLUG}-{rule}]" in first_look} == seven
     assert f"{len(seven)} failed" in first_look and "Seven rules fail" in PAGE
+    shown = re.search(r"such as `(chapters/.+?)`", PAGE)
+    assert shown and shown[1] in first_look
 
     clone.paperbook("execute", SLUG)
     assert contract.check(SLUG) == {}

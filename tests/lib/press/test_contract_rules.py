@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -187,7 +188,7 @@ BREAKS = [
     ("parameters_first", edit(METHOD, "n: int = 1000", "%time\nn: int = 1000"), "nothing but `name: type = literal"),
     ("parameters_first", edit(METHOD, "cfg = configure(", "%time\ncfg = configure("), "second code cell"),
     ("parameters_first", edit(METHOD, "cfg = configure(", "m = n\ncfg = configure("), "second code cell"),
-    ("cost_line", edit(METHOD, "```{cost} demo-one/1-method\n```\n", ""), "{cost} demo-one/1-method under the title"),
+    ("cost_line", edit(METHOD, "```{cost} demo-one/1-method\n```\n", ""), "```{cost} demo-one/1-method and ```"),
     ("cost_line", edit(METHOD, "```{cost} demo-one/1-method", "```{cost} demo-one/0-overview"), "names demo-one/0-overview"),
     ("short_cells", edit(METHOD, "ours = sample_mean(x)", "ours = sample_mean(x)\n" + "x = x\n" * 25), "at most 25"),
     ("figures", figure({"image": {"alt": "A line."}}), "figure: {caption"),
@@ -207,7 +208,7 @@ BREAKS = [
     ("profiles_sound", edit(f"chapters/{SLUG}/profiles/full.yaml", "profile: full", "profile: reader"), "write `profile: full`"),
     ("profiles_sound", index_key("main_page", "9-none"), "main_page"),
     ("results_as_profiled", parameters(3, n=500),
-     "seed 3: n was 500, the profile says 10000; run `papermill` with the profile anew and join"),
+     "seed 3: n was 500, the profile says 10000; commit, and run `paperbook run demo-one/1-method --profile reader --seeds 0-4`"),
     ("results_as_profiled", parameters(0, n=None), "seed 0: n is missing, the profile says 10000"),
     ("results_as_profiled", parameters(4, m=1), "m was 1, the page has no such parameter"),
     ("results_as_profiled", edit(f"chapters/{SLUG}/profiles/reader.yaml", "n: 10000", "n: 20000"), "the profile says 20000"),
@@ -261,6 +262,9 @@ def test_each_rule_can_fail_and_says_what_to_write(complete, rule: str, break_it
     break_it(complete)
     messages = getattr(contract, rule)(SLUG)
     assert any(message in text for text in messages), messages
+    for text in messages:  # an author sees this line alone: where, and what to do
+        assert re.match(r"(chapters|tests/chapters|tests/benchmarks)/demo-one\b|_toc\.yml: ", text), text
+        assert re.search(r"\b(write|run|list|keep|name|move|split|glue|commit|remove|make|delete)\b", text), text
 
 
 def test_a_figure_with_a_row_of_data_keeps_the_rule(complete) -> None:
