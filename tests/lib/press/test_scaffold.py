@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
 from paperbook.press import contract, scaffold, toc
+from paperbook.study.claims import Claim
 
 
 def test_the_new_chapter_keeps_the_structure_rules_and_breaks_every_content_rule(here) -> None:
@@ -95,3 +97,56 @@ def test_without_a_part_for_chapters_nothing_is_written(here) -> None:
     with pytest.raises(ValueError, match="caption: Chapters"):
         scaffold.new("second")
     assert not (here.root / "chapters/second").exists()
+
+
+def test_a_book_with_a_part_for_the_library_gets_a_page_of_the_package(here) -> None:
+    table = here.root / "_toc.yml"
+    part = "  - caption: The library\n    chapters:\n      - file: book/api/index\n        sections:\n"
+    pages = "".join(f"          - file: book/api/{name}\n" for name in ("figures", "demo-one", "press"))
+    table.write_text(table.read_text() + part + pages)
+    assert here.root / "book/api/second.md" in scaffold.new("second")
+    assert toc.toc_files()[-4:] == ["book/api/figures", "book/api/demo-one", "book/api/second", "book/api/press"]
+    assert toc.toc_pages()["second"] == ["0-overview", "1-method"]
+    text = (here.root / "book/api/second.md").read_text()
+    assert text.startswith("# second: ") and "```{api} paperbook.papers.second\n```" in text
+    assert "/book/pages/second/0-overview" in text
+
+
+def test_a_page_of_the_library_follows_what_is_there(here) -> None:
+    table = here.root / "_toc.yml"
+    before = table.read_text()
+    table.write_text(before + "  - caption: The library\n    chapters:\n      - file: book/api/index\n")
+    scaffold.new("second")
+    assert toc.toc_files()[-2:] == ["book/api/index", "book/api/second"]
+    table.write_text(before + "  - caption: The library\n    chapters:\n")
+    scaffold.new("third")
+    assert toc.toc_files()[-1] == "book/api/third"
+
+
+def test_a_book_without_that_part_gets_no_page_of_the_library(here) -> None:
+    scaffold.new("second")
+    assert not (here.root / "book/api").exists()
+
+
+def test_the_command_names_the_next_steps(here) -> None:
+    said = here.paperbook("new", "second").rstrip().splitlines()
+    assert "  paperbook execute second" in said and "  pytest tests/chapters/test_contract.py -k second" in said
+    assert "book/add-a-chapter.md" in said[-1]
+
+
+@pytest.mark.parametrize("name", ["claims", "index"])
+def test_the_samples_in_the_comments_are_rows_that_count(here, name: str) -> None:
+    """What a comment shows must be what the schema and the rules read."""
+    path = here.root / f"chapters/demo-one/{name}.yaml"
+    lines = [line[1:] for line in path.read_text().splitlines() if re.match(r"#   ( *\w+:|- )", line)]
+    rows = yaml.safe_load("\n".join(line for line in lines if not re.match(r"   \w+:", line)))
+    if name == "claims":
+        assert [Claim.model_validate(row).id for row in rows] == ["error-falls"]
+        return
+    assert [set(row) for row in rows] == [
+        {"item", "page", "anchor", "symbol", "test"},
+        {"place", "choice", "alternative", "page", "key", "unit"},
+        {"id", "page", "kind", "solution_test", "stub_test"},
+    ]
+    path.write_text(path.read_text().replace("index: []", yaml.safe_dump({"index": rows[:1]})))
+    assert contract.index_resolves("demo-one") == []
