@@ -302,6 +302,5 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-
 if __name__ == "__main__":
     app()
