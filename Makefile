@@ -68,7 +68,9 @@ notebooks: setup  ## re-run every page and compare its verdicts
 pages: setup  ## one clean build without a warning, then the built pages in a browser
 	@jupyter-book clean . --html > /dev/null
 	@jupyter-book build . --all -W -n --keep-going -q
+	@# node trusts its own list of authorities only: the system's is where a company adds its own
 	@if command -v npm > /dev/null && [ ! -d tests/book/node_modules/lighthouse ]; then \
+	  NODE_EXTRA_CA_CERTS=$${NODE_EXTRA_CA_CERTS:-/etc/ssl/certs/ca-certificates.crt} \
 	  timeout 180 npm install --prefix tests/book --no-audit --no-fund --loglevel=error --fetch-retries=1 > /dev/null \
 	  || echo "npm could not install Lighthouse; its test says what that means"; fi
 	@pytest tests/book -n $(JOBS) --dist worksteal --ignore=tests/book/test_lighthouse.py
