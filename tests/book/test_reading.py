@@ -83,6 +83,7 @@ def test_search_from_a_page(reader, chapters):
     page.keyboard.press("Enter")
     page.wait_for_url("**/search.html?q=oracle*")
     page.wait_for_function("document.querySelectorAll('#search-results li a').length > 0", timeout=20_000)
+    assert page.locator("#search-results li a", has_text="Safety has a price").count() >= 1
 
 
 def test_sources_of_statements_stand_in_the_margin_where_there_is_one(reader, soups, chapters):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -87,7 +87,6 @@ class Computed(SphinxDirective):
 
     has_content = False
     optional_arguments = 1
-    reads: ClassVar[tuple[str, ...]] = ()
 
     def run(self) -> list[nodes.Node]:
         try:

@@ -22,7 +22,8 @@ from paperbook.study import paths
 
 logger = logging.getLogger(__name__)
 
-# noerrors and noundefined would show a mistake in red instead of reporting it; require and autoload load files at run time
+# noerrors and noundefined would show a mistake in red instead of reporting it; require and autoload load files at run time;
+# bussproofs measures in a browser; physics gives common commands another meaning
 _START = """
 var global = globalThis, console = {log() {}, warn() {}, error() {}, info() {}};
 globalThis.MathJax = {loader: {load: [], ready() {}}, startup: {ready() {}, typeset: false}};
