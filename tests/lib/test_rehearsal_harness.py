@@ -234,6 +234,10 @@ def test_a_warm_kernel_is_a_kernel_like_any_other(book: Path, warm: WarmKernels)
     assert [cell.get("outputs") for cell in ours[0].notebook.cells] == [cell.get("outputs") for cell in theirs.notebook.cells]
 
 
+def _runs(client: Any) -> bool:
+    return bool(client.execute_interactive("1 + 1", timeout=30, output_hook=lambda message: None)["content"]["status"] == "ok")
+
+
 def test_warm_kernels_end_with_their_client_and_with_the_server(tmp_path: Path) -> None:
     import psutil
 
@@ -251,9 +255,15 @@ def test_warm_kernels_end_with_their_client_and_with_the_server(tmp_path: Path) 
         assert len(server.children()) == 2
         clients[0][0].provisioner.process.kill()  # kill -9 of the client: its kernel must not be left behind
         _until(lambda: len(server.children()) == 1)
-        clients[1][0].interrupt_kernel()
-        reply = clients[1][1].execute_interactive("1 + 1", timeout=30, output_hook=lambda message: None)
-        assert reply["content"]["status"] == "ok", "an interrupt while nothing runs leaves the kernel alive"
+        manager, client = clients[1]
+        assert _runs(client), "its idle message says that the kernel ignores interrupts again"
+        waits = psutil.Process(manager.provisioner.process.pid).num_ctx_switches
+        before = waits().voluntary
+        manager.interrupt_kernel()
+        _until(lambda: waits().voluntary > before)  # the thin client has passed the signal on and waits again
+        for _ in range(2):
+            kernels.cpu_seconds()  # the second answer comes after the server has sent the kernel what lay before the first
+        assert _runs(client), "an interrupt while nothing runs leaves the kernel alive"
         (left,) = server.children()
     finally:
         kernels.close()
