@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from paperbook.papers.safe_residual.arguments import choice, integer
+from paperbook.study.arguments import choice, integer
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .arguments import FloatArray, choice, integer, number
+from paperbook.study.arguments import FloatArray, choice, integer, number
+
 from .estimators import SelectionReport, SharesBlackBox, _margin, adopts, gain_and_error
 from .validation import (
     IntArray,

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from paperbook.study import arguments as check
+from paperbook.study.arguments import FloatArray
 from paperbook.study.statistics import Estimate, bootstrap_interval
 
-from . import arguments as check
-from .arguments import FloatArray
 from .piecewise import (
     RIDGE,
     Draws,

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from .arguments import FloatArray, choice, number
+from paperbook.study.arguments import FloatArray, choice, number
+
 from .kernel import KernelResidual
 from .validation import (
     HoldoutSplit,

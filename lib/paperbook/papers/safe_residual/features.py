@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paperbook.papers.safe_residual.arguments import choice, integer
 from paperbook.papers.safe_residual.backbones import BACKBONES, Backbone, check_prompt, load_backbone
+from paperbook.study.arguments import choice, integer
 from paperbook.study.device import pick_device, pick_dtype
 from paperbook.study.seeds import rng
 

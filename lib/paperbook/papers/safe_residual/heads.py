@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
+from paperbook.study.arguments import FloatArray, array, choice, integer, number
 from paperbook.study.checkpoints import Checkpoints, check_finite
-
-from .arguments import FloatArray, array, choice, integer, number
 
 
 class ZeroInitHead(nn.Module):

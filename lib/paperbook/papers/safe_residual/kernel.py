@@ -11,7 +11,8 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .arguments import FloatArray, array, choice, number
+from paperbook.study.arguments import FloatArray, array, choice, number
+
 from .validation import (
     adopt_state,
     blank_copy,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import arguments as check
-from .arguments import FloatArray
+from paperbook.study import arguments as check
+from paperbook.study.arguments import FloatArray
+
 from .rates import bpsk_mmse, bump_constant, lower_bound_resolution
 from .synthetic import bump
 

@@ -22,8 +22,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from . import arguments as check
-from .arguments import FloatArray
+from paperbook.study import arguments as check
+from paperbook.study.arguments import FloatArray
+
 from .synthetic import Shape, namespace
 from .validation import adopt_state, blank_copy, check_features, check_regression
 

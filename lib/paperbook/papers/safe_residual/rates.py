@@ -16,8 +16,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import beta as beta_function
 from scipy.special import log_ndtr, ndtr
 
-from . import arguments as check
-from .arguments import FloatArray
+from paperbook.study import arguments as check
+from paperbook.study.arguments import FloatArray
 
 # Largest ratio (2 E|Z|^q / q!)^(1/(q-2)) over integers q >= 3, Z standard normal; attained at q = 3 (see `bernstein_constants`).
 _MOMENT_RATIO = (2.0 / 3.0) * math.sqrt(2.0 / math.pi)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .arguments import FloatArray, integer, number
+from paperbook.study.arguments import FloatArray, integer, number
+
 from .estimators import _AroundBlackBox
 from .validation import HoldoutSplit, check_losses
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import FloatArray, choice, integer
+from paperbook.study.arguments import FloatArray, choice, integer
+
 from .classifier import ResidualClassifier, SafeResidualClassifier, ScratchClassifier
 from .estimators import ConcatRegressor, ResidualRegressor, SafeResidualRegressor, ScratchRegressor, WeightedCombiner
 from .kernel import KernelResidual

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from . import arguments as check
-from .arguments import FloatArray
+from paperbook.study import arguments as check
+from paperbook.study.arguments import FloatArray
+
 from .rates import bump_constant
 
 Shape = Callable[[Any], Any]

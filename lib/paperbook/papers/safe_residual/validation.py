@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from .arguments import FloatArray, number
+from paperbook.study.arguments import FloatArray, number
 
 IntArray = NDArray[np.int64]
 Fitted = TypeVar("Fitted")

@@ -17,12 +17,12 @@ from jaxtyping import Float, Integer
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from paperbook.papers.safe_residual.arguments import array, choice, integer, number
 from paperbook.papers.safe_residual.config_classifiers import DEFAULT_PROMPTS, ClassifierConfig
 from paperbook.papers.safe_residual.estimators import adopts, gain_and_error
 from paperbook.papers.safe_residual.features import Cached, FeatureSpec, Progress, cache_features, load_cached
 from paperbook.papers.safe_residual.validation import IntArray, stratified_split, validation_size
 from paperbook.study import paths
+from paperbook.study.arguments import array, choice, integer, number
 from paperbook.study.checkpoints import Checkpoints
 from paperbook.study.device import pick_device, pick_dtype
 from paperbook.study.seeds import rng, torch_generator

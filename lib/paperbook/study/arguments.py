@@ -1,4 +1,4 @@
-"""Checks of numbers and arrays shared by the modules of this paper: each names the variable, what came and what was expected."""
+"""Checks of numbers and arrays, for the methods of every chapter: each names the variable, what came and what was expected."""
 
 from __future__ import annotations
 
