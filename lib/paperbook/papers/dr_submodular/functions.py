@@ -304,7 +304,8 @@ def tight_instance() -> QuadraticDR:
 def sharp_instance(a: float = 0.5, k: int = 8) -> LambdaDR:
     """f(x) = x_1 (1 - x_2) + (1 - x_1) a (1 - (1 - x_3)^k): equality at x = (0, 1, 1), y = (1, 0, 0) (T3).
 
-    It holds for every a in [0, 1] and k >= 1. With a = 1/2, k = 8 the bound is violated as soon as the law of z or the factor e^{-zx} is left out.
+    It holds for every a in [0, 1] and k >= 1. With a = 1/2, k = 8 the bound is violated
+    as soon as the law of z or the factor e^{-zx} is left out.
     """
     a = check.number("a", a, 0.0, 1.0)
     k = check.integer("k", k, 1)
@@ -440,7 +441,8 @@ def check_dr_submodular(f: DRSubmodular, rng: np.random.Generator, n: int = 200,
     if rise[row, i] > tol * max(1.0, float(np.abs(before).max())):
         raise ValueError(
             "f: expected a DR-submodular function (x <= y implies grad f(x) >= grad f(y)); "
-            f"coordinate {i} of the gradient rises by {rise[row, i]:.3g} from {np.round(low[row], 3).tolist()} to {np.round(high[row], 3).tolist()}"
+            f"coordinate {i} of the gradient rises by {rise[row, i]:.3g} from {np.round(low[row], 3).tolist()} "
+            f"to {np.round(high[row], 3).tolist()}"
         )
 
 
