@@ -1,0 +1,89 @@
+"""The wrapper as a torch optimiser, for rewards that come from a model: one gradient at a random point, then a projected step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from paperbook.study import arguments as check
+
+
+class ExpReparamAscent(Optimizer):
+    """Maximises a non-negative DR-submodular reward over a down-closed set, with ratio 1/e at every stationary point (T2, T4).
+
+    A parameter of shape ``(..., d)`` holds x between steps. :meth:`step` moves it to the random point 1 - e^{-zx}, calls the
+    closure, which
+    computes the reward there and its gradient, and takes the ascent step on x with gradient * e^{-zx}. What to use in the
+    end is not
+    x but :meth:`action`::
+
+        x = torch.nn.Parameter(torch.full((d,), 0.1, dtype=torch.float64))
+        optimiser = ExpReparamAscent([x], K)
+        for _ in range(steps):
+            optimiser.step(lambda: reward(x))          # a scalar; its backward pass is done here
+        best = optimiser.action(x)                     # 1 - e^-x
+
+    Args:
+        params: parameters, or groups of them.
+        K: down-closed set with a projection and a diameter.
+        lr: None for the steps D / sqrt(sum of squared gains), else a fixed step > 0.
+        generator: stream of the random z.
+    """
+
+    def __init__(self, params: Iterable[Any], K: Any, lr: float | None = None, generator: torch.Generator | None = None) ->
+    None:
+        if lr is not None:
+            lr = check.number("lr", lr, 0.0, open_low=True)
+        if not K.is_down_closed():
+            raise ValueError("K: expected a down-closed set, got one that is not")
+        self.K, self.generator = K, generator
+        super().__init__(params, {"lr": lr})
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.shape[-1] != K.dim:
+                    raise ValueError(f"params: expected a last axis of {K.dim}, got shape {tuple(p.shape)}")
+                with torch.no_grad():
+                    p.copy_(K.project(p))
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One ascent step; `closure` computes the reward, a scalar, at the parameters' present values, and is called once.
+
+        Raises:
+            ValueError: without a closure: the gradient is wanted elsewhere than at x.
+        """
+        if closure is None:
+            raise ValueError("closure: expected a function that computes the reward; its gradient is taken at a random point")
+        parameters = [(p, group["lr"]) for group in self.param_groups for p in group["params"]]
+        held = []
+        with torch.no_grad():
+            for p, _ in parameters:
+                u = torch.rand(*p.shape[:-1], 1, generator=self.generator, dtype=p.dtype, device=p.device)
+                x = p.clone()
+                factor = torch.exp(-torch.log1p((math.e - 1) * u) * x)
+                held.append((x, factor))
+                p.copy_(1 - factor)
+        self.zero_grad()
+        with torch.enable_grad():
+            reward = closure()
+            reward.backward()
+        with torch.no_grad():
+            for (p, lr), (x, factor) in zip(parameters, held, strict=True):
+                gain = factor * p.grad
+                if lr is None:
+                    state = self.state[p]
+                    total = state.get("squares", 0.0) + (gain * gain).sum(-1, keepdim=True)
+                    state["squares"] = total
+                    gain = self.K.diameter * gain / total.sqrt().clamp_min(torch.finfo(p.dtype).tiny)
+                else:
+                    gain = lr * gain
+                p.copy_(self.K.project(x + gain))
+        return reward.detach()
+
+    @staticmethod
+    def action(x: torch.Tensor) -> torch.Tensor:
+        """h(x) = 1 - e^-x, the point to use."""
+        return -torch.expm1(-x.detach())
