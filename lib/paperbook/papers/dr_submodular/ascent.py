@@ -34,8 +34,9 @@ class ExpReparamAscent(Optimizer):
         generator: stream of the random z.
     """
 
-    def __init__(self, params: Iterable[Any], K: Any, lr: float | None = None, generator: torch.Generator | None = None) ->
-    None:
+    def __init__(
+        self, params: Iterable[Any], K: Any, lr: float | None = None, generator: torch.Generator | None = None
+    ) -> None:
         if lr is not None:
             lr = check.number("lr", lr, 0.0, open_low=True)
         if not K.is_down_closed():

@@ -32,10 +32,12 @@ class Algorithm(ABC):
     Attributes:
         oracle: what the queries are answered with: ``"gradient"`` or ``"value"``.
         base: the :class:`OMBQ` at the bottom.
+        explores: whether some rounds play something else than :meth:`intended`.
     """
 
     oracle: str
     base: OMBQ
+    explores = False
 
     @abstractmethod
     def act(self) -> Array:
@@ -223,6 +225,8 @@ class SFTT(Algorithm):
         rng: stream of the positions.
     """
 
+    explores = True
+
     def __init__(self, algorithm: Algorithm, block: int, horizon: int, rng: Stream) -> None:
         if isinstance(algorithm, SFTT):
             raise ValueError("algorithm: expected one that is not in blocks already")
@@ -259,6 +263,7 @@ class SFTT(Algorithm):
     def update(self, answers: tuple[Array, ...]) -> None:
         """Keep the answer of the copies that explored; at the end of the block hand all of them on."""
         if answers:
+            assert self._mask is not None
             mask = self._mask if self.oracle == "value" else self._mask[..., None]
             self._answer = namespace(answers[0]).where(mask, answers[0], self._answer + 0 * answers[0])
         self.t += 1

@@ -165,9 +165,8 @@ class SOOGD(OnlineLearner):
 class ImprovedAder(OnlineLearner):
     """Experts with step sizes on a geometric grid, averaged by exponential weights (Zhang et al. 2018).
 
-    Its dynamic regret is O(sqrt(T (1 + P_T))). All experts hear the same linear gain, so one gradient a round serves all of them. Regret against a path of length P_T is
-    at most
-    :meth:`bound`.
+    Its dynamic regret is O(sqrt(T (1 + P_T))), with the constants of :meth:`bound`. All experts hear the same linear gain, so one
+    gradient a round serves all of them.
 
     Args:
         K: with a projection.

@@ -153,7 +153,7 @@ def play(
         if keep_points:
             points.append(played)
         asked = algorithm.queries()
-        if asked and algorithm.intended() is not played and hasattr(algorithm, "block"):
+        if algorithm.explores and asked:
             exploration = exploration + f.value(algorithm.intended()) - reward
         if surrogate_nodes:
             x = learner.act()
@@ -233,7 +233,7 @@ def path_length(points: Any) -> float:
 
 
 def online_to_batch(f: DRSubmodular, algorithm: Algorithm, rounds: int, rng: np.random.Generator) -> np.ndarray:
-    """Offline maximisation (T10): play against the same f in every round, return a uniformly random played point, ``(*batch, d)``.
+    """Offline maximisation (T10): play against the same f in every round, return a random played point ``(*batch, d)``.
 
     Its expected value is the average reward, so (1/e) f(y) - E f(point) is the regret divided by T.
     """
@@ -242,8 +242,8 @@ def online_to_batch(f: DRSubmodular, algorithm: Algorithm, rounds: int, rng: np.
     chosen = check.generator("rng", rng).integers(T, size=batch)
     kept = None
     for t in range(T):
-        point = algorithm.act() if not hasattr(algorithm, "block") else (algorithm.act(), algorithm.intended())[1]
-        now = numpy_of(point)
+        played = algorithm.act()
+        now = numpy_of(algorithm.intended() if algorithm.explores else played)  # an exploring round returns no answer
         kept = now.copy() if kept is None else np.where((chosen == t)[..., None], now, kept)
         oracle = f.grad if algorithm.oracle == "gradient" else f.value
         algorithm.update(tuple(oracle(point) for point in algorithm.queries()))
