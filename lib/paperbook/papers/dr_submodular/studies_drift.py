@@ -16,9 +16,9 @@ from paperbook.study.seeds import rng as stream
 
 from .arrays import Array, Stream, numpy_of
 from .feedback import OMBQ
-from .functions import QuadraticDR, drifting_trap, stacked
+from .functions import QuadraticDR, drifting_trap, stacked, take
 from .learners import OGD, SOOGD, ImprovedAder, OnlineLearner
-from .play import Pool, play, regret
+from .play import Segments, play, regret
 from .sets import BudgetBox, random_packing
 from .wrappers import ONE_OVER_E, ExponentialDownClosed, IdentityMonotone, Wrapper
 
@@ -118,7 +118,7 @@ class Sequence:
         batch: shape of the copies, ``(segments, reps)``.
     """
 
-    env: Pool
+    env: Segments
     path: np.ndarray
     values: np.ndarray
     gain_bound: float
@@ -170,7 +170,9 @@ def drifting_sequence(dim: int, rounds: int, segments: list[int], reps: int, see
         family, index = stacked([drifting_trap(c, dim) for c in range(dim)]), centres
     corners = np.concatenate([np.zeros((1, dim)), np.eye(dim)])
     table = family.value(corners[:, None, :])  # (V, members)
-    return Sequence(Pool(family, index), path, np.moveaxis(table[:, index], 0, 1), float(family.lipschitz().max()),
+    starts = np.flatnonzero(np.concatenate([[True], (index[1:] != index[:-1]).any(axis=1)]))
+    env = Segments([take(family, index[start]) for start in starts], starts.tolist())
+    return Sequence(env, path, np.moveaxis(table[:, index], 0, 1), float(family.lipschitz().max()),
                     (len(segments), reps))  # fmt: skip
 
 
