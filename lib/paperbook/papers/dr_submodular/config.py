@@ -65,7 +65,7 @@ class FeedbackConfig(PageConfig):
     members: int = Field(50, ge=2, le=10**5, description="quadratics the adversary draws from")
     reps: int = Field(16, ge=2, le=10**5, description="copies of each player, each with its own sequence")
     nodes: int = Field(12, ge=4, le=200, description="quadrature nodes of the exact gains")
-    device: str = Field("numpy", description="numpy, or a torch device: auto, cpu, cuda, cuda:<i>")
+    device: str = Field("numpy", description="numpy, a torch device (cpu, cuda, cuda:<i>), or auto: CUDA, else numpy")
 
     _sorted = field_validator("horizons")(_increasing)
 

@@ -36,9 +36,20 @@ RATES = {"gradient": 1 / 2, "semi-bandit": 2 / 3, "two values": 1 / 2, "one valu
 
 @dataclass(frozen=True)
 class Place:
-    """Where a study computes: ``"numpy"``, or a torch device; arrays and random streams of that kind."""
+    """Where a study computes: arrays and random streams of one kind.
+
+    Args:
+        device: ``"numpy"``, a torch device, or ``"auto"``: CUDA if there is one, else NumPy, which is faster than torch for small arrays
+            on a CPU.
+    """
 
     device: str = "numpy"
+
+    def __post_init__(self) -> None:
+        if self.device == "auto":
+            from paperbook.study.device import pick_device
+
+            object.__setattr__(self, "device", "cuda" if pick_device("auto").type == "cuda" else "numpy")
 
     def array(self, values: Any) -> Array:
         """`values` as an array of the place, float64 or integer."""
@@ -137,7 +148,7 @@ class Bound:
     Attributes:
         learning: 1.5 beta D S sqrt(T L), with S the largest norm of what the learner hears and L the block.
         exploring: M_1 D T / L: the rounds that play the query.
-        smoothing: delta M_1 T (1 + (1 + sqrt d + D / r) / e): what shrinking the set and smoothing the reward cost.
+        smoothing: delta M_1 T (1 + (1 + sqrt d + D / r) / e), r of the inner ball: what shrinking the set and smoothing cost.
     """
 
     learning: float
@@ -156,7 +167,7 @@ def bound(task: Problem, feedback: str, T: int) -> Bound:
     delta, L = smoothing(feedback, T), block_length(feedback, T)
     heard = {"two values": d * task.gradient_bound, "one value": d * task.value_bound / max(delta, 1e-300),
              "bandit": d * task.value_bound / max(delta, 1e-300)}.get(feedback, task.gradient_bound)  # fmt: skip
-    radius = task.K.budget / (d + math.sqrt(d))
+    radius = task.K.inner_ball()[1]
     return Bound(
         learning=1.5 * beta * D * heard * math.sqrt(T * L),
         exploring=task.gradient_bound * D * T / L if L > 1 else 0.0,
