@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -267,11 +267,10 @@ class LambdaDR:
 
 @dataclass(frozen=True)
 class Smoothed:
-    """f_delta(x) = E f(x + delta v), v uniform on the sphere, for a quadratic f: f plus delta^2 tr(H) / (2 d).
+    """f_delta(x) = E f(x + delta v), v uniform in the unit ball, for a quadratic f: f plus delta^2 tr(H) / (2 (d + 2)).
 
-    The expectation of v v' is I/d; the gradient does not change. So for quadratics the surrogate of zeroth-order feedback
-    (T8) is known
-    exactly.
+    The expectation of v v' is I / (d + 2); the gradient does not change. So for quadratics the surrogate of zeroth-order feedback (T8)
+    is known exactly.
     """
 
     f: QuadraticDR
@@ -285,7 +284,7 @@ class Smoothed:
     def value(self, x: Array) -> Array:
         """f_delta at `x` ``(..., d)``."""
         trace = namespace(self.f.H).linalg.trace(self.f.H)
-        return self.f.value(x) + self.delta**2 * trace / (2 * self.dim)
+        return self.f.value(x) + self.delta**2 * trace / (2 * (self.dim + 2))
 
     def grad(self, x: Array) -> Array:
         """Gradient of f at `x` ``(..., d)``."""
@@ -341,8 +340,11 @@ def drifting_trap(c: int, dim: int) -> QuadraticDR:
 
 
 def take(f: QuadraticDR, index: Any) -> QuadraticDR:
-    """The functions of a batch at `index` of its first axis (an integer or an array of them)."""
-    return replace(f, H=f.H[index], h=f.h[index], c=f.c[index])
+    """The functions of a batch at `index` of its first axis (an integer or an array of them); not validated again."""
+    chosen = object.__new__(QuadraticDR)
+    for name in ("H", "h", "c"):
+        object.__setattr__(chosen, name, getattr(f, name)[index])
+    return chosen
 
 
 def stacked(functions: list[QuadraticDR]) -> QuadraticDR:
