@@ -221,23 +221,48 @@ def best_minor(L: np.ndarray, size: int) -> float:
     return best
 
 
+def least_minor(L: np.ndarray, seed: int, starts: int = 6) -> float:
+    """A small log det L_S over all sets, by local search with single flips from the empty, the full and random sets.
+
+    Minus this is a lower bound of the shift that f >= 0 needs: the sum over eigenvalues below 1, which is sure, may be too much.
+    """
+    f, d = SoftmaxDPP(L, shift=False), len(L)
+    x = stream(seed, "least minor").random((check.integer("starts", starts, 2), d)) < 0.5
+    x[0], x[1] = False, True
+    least = np.inf
+    for start in x.astype(float):
+        value = float(f.value(start))
+        while True:
+            flipped = np.where(np.eye(d, dtype=bool), 1 - start, start)
+            values = f.value(flipped)
+            if values.min() >= value - 1e-12:
+                break
+            value, start = float(values.min()), flipped[values.argmin()]
+        least = min(least, value)
+    return least
+
+
 @dataclass(frozen=True)
 class Determinant:
     """What the theorem says about log det of one kernel, and what is reached; all but `offset` without the shift.
 
     Attributes:
-        offset: the constant that makes f >= 0 on the box.
+        offset: the constant that surely makes f >= 0 on the box.
+        needed: a lower bound of the constant that does, from the worst vertex found (:func:`least_minor`).
         best: largest log det of a set of k items.
         optimum: the best value known, of a set or of a point that a method reached: a lower bound of the optimum over K.
         promised: optimum/e - (1 - 1/e) offset: the guarantee on log det, as far as the optimum is known.
+        at_most: the same with `needed` in place of `offset`: no smaller shift could promise more.
         reached: log det at the point played in the end, mean over copies.
         greedy: of measured continuous greedy.
     """
 
     offset: float
+    needed: float
     best: float
     optimum: float
     promised: float
+    at_most: float
     reached: float
     greedy: float
 
@@ -251,7 +276,9 @@ def determinant(items: int, k: int, scale: float, rounds: int, reps: int, seed: 
     greedy = float(f.value(measured_continuous_greedy(f, K, 50))) - f.offset
     plain = float(peer("plain", f, K, rounds, reps, seed).last.max()) - f.offset
     most = max(best, wrapped, greedy, plain)
-    return Determinant(f.offset, best, most, ONE_OVER_E * most - (1 - ONE_OVER_E) * f.offset, wrapped, greedy)
+    needed = max(0.0, -least_minor(L, seed))
+    promised, at_most = (ONE_OVER_E * most - (1 - ONE_OVER_E) * s for s in (f.offset, needed))
+    return Determinant(f.offset, needed, best, most, promised, at_most, wrapped, greedy)
 
 
 # --- wrong on purpose -----------------------------------------------------------------------------------------------------
