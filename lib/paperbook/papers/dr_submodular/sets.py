@@ -59,6 +59,13 @@ class ConvexSet(Protocol):
         """The set in u-coordinates whose points keep a distance delta from the border (T8)."""
 
 
+def _rows(name: str, x: Array, dim: int) -> Array:
+    """Return `x`; ValueError unless its last axis has the set's dimension (a shape is known without asking the device)."""
+    if x.ndim == 0 or x.shape[-1] != dim:
+        raise ValueError(f"{name}: expected shape (..., {dim}), got {tuple(x.shape)}")
+    return x
+
+
 def _separation(distances: Array, normals: Array) -> Array:
     """Rows of `normals` ``(m, d)`` for the largest of `distances` ``(..., m)``, 0 where none is positive."""
     xp = namespace(distances)
@@ -95,7 +102,7 @@ class BudgetBox:
         sorting these 2d points and summing slopes gives s at all of them. Nothing waits for the host: on CUDA the whole step
         stays on the device.
         """
-        xp = namespace(y)
+        xp = namespace(_rows("y", y, self.dim))
         ends = xp.concat([y - 1, y], axis=-1)
         order = xp.argsort(ends, axis=-1)
         points = xp.take_along_axis(ends, order, axis=-1)
@@ -115,7 +122,7 @@ class BudgetBox:
 
     def lmo(self, c: Array, upper: Array | None = None) -> Array:
         """The coordinates with the largest positive gains, as far as the budget reaches; the last one in part."""
-        xp = namespace(c)
+        xp = namespace(_rows("c", c, self.dim))
         most = xp.ones_like(c) if upper is None else xp.clip(upper, 0.0, 1.0)
         order = xp.argsort(-c, axis=-1, stable=True)
         sizes = xp.take_along_axis(xp.where(c > 0, most, 0.0), order, axis=-1)
@@ -126,7 +133,7 @@ class BudgetBox:
 
     def separate(self, y: Array) -> Array:
         """Normal of the constraint that is violated most: a coordinate below 0 or above 1, or the budget."""
-        xp = namespace(y)
+        xp = namespace(_rows("y", y, self.dim))
         i = xp.argmax(xp.abs(y - 0.5), axis=-1)  # the coordinate furthest outside [0, 1], if any is
         value = xp.take_along_axis(y, i[..., None], axis=-1)
         beyond = xp.abs(value - 0.5) - 0.5
@@ -137,7 +144,7 @@ class BudgetBox:
 
     def contains(self, x: Array, tol: float = 1e-9) -> Array:
         """Whether each point lies in the set, up to `tol`."""
-        xp = namespace(x)
+        xp = namespace(_rows("x", x, self.dim))
         return xp.all((x >= -tol) & (x <= 1 + tol), axis=-1) & (xp.sum(x, axis=-1) <= self.budget + tol)
 
     def is_down_closed(self) -> bool:
@@ -219,7 +226,7 @@ class Polytope:
         The interior-point solution has an error of about the root of its tolerance, 1e-6 beside a face. It only names the faces
         that are active; the nearest point of those faces is then computed from normal equations, to rounding.
         """
-        rows = numpy_of(y).reshape(-1, self.dim).astype(float)
+        rows = numpy_of(_rows("y", y, self.dim)).reshape(-1, self.dim).astype(float)
         out = np.clip(rows, 0.0, 1.0)
         far = np.flatnonzero(~(out @ self.A.T <= self.b + INSIDE).all(axis=1))
         for i, (near, active) in zip(far, self._programmes(rows[far]), strict=True):
@@ -272,7 +279,7 @@ class Polytope:
 
     def lmo(self, c: Array, upper: Array | None = None) -> Array:
         """A maximiser of <c, x>, one linear programme a row."""
-        rows = numpy_of(c).reshape(-1, self.dim)
+        rows = numpy_of(_rows("c", c, self.dim)).reshape(-1, self.dim)
         most = None if upper is None else np.broadcast_to(numpy_of(upper), tuple(c.shape)).reshape(-1, self.dim)
         found = [self._solve(row, None if most is None else most[i]) for i, row in enumerate(rows)]
         if any(x is None for x in found):
@@ -281,7 +288,7 @@ class Polytope:
 
     def _faces(self, y: Array) -> tuple[Array, Array]:
         """Unit outer normals ``(m + 2d, d)`` and signed distances of `y` to their faces, ``(..., m + 2d)``."""
-        normals, offsets = (like(part, y) for part in self._constraints)
+        normals, offsets = (like(part, _rows("y", y, self.dim)) for part in self._constraints)
         return normals, y @ normals.T - offsets
 
     def separate(self, y: Array) -> Array:
@@ -291,7 +298,7 @@ class Polytope:
 
     def contains(self, x: Array, tol: float = 1e-9) -> Array:
         """Whether each point violates no constraint by more than `tol`."""
-        xp = namespace(x)
+        xp = namespace(_rows("x", x, self.dim))
         inside = xp.all((x >= -tol) & (x <= 1 + tol), axis=-1)
         return inside & xp.all(x @ like(self.A, x).T <= like(self.b, x) + tol, axis=-1)
 
