@@ -113,6 +113,11 @@ def test_a_far_point_is_projected_to_the_last_digit():
     np.testing.assert_allclose(shifted, [0.0, 0.125, 0.375, 0.625, 0.875], atol=ROUNDING)
 
 
+def test_a_budget_below_rounding_is_no_exception():
+    y = np.random.default_rng(0).normal(size=(100, 30))  # summed slopes do not come down to 1e-16 in some of these rows
+    assert BudgetBox(30, 1e-16).project(y).sum(axis=1).max() < ROUNDING
+
+
 def test_projections_at_corners_and_ties():
     K = BudgetBox(4, 2)
     cases = [
