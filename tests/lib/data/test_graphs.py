@@ -92,6 +92,8 @@ def test_a_graph_survives_being_written_and_read(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_text("\n".join(f"{3 * i + 8} {3 * j + 8}" for i, j in edges))
     np.testing.assert_array_equal(read_edge_list(path).toarray(), A)
+    top = sorted(sorted(range(77), key=lambda i: (-A[i].sum(), i))[:20])
+    np.testing.assert_array_equal(read_edge_list(path, 20).toarray(), A[np.ix_(top, top)])
 
 
 def test_ratings_by_hand(tmp_path):
