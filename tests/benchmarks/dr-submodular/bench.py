@@ -159,7 +159,8 @@ def main() -> None:
     note = "the same work" + ("" if memory is None else f"; peak memory {memory:.1f} MB")
     rows = [
         harness.row(f"{case}: a loop over players, same library", seconds["batched"], seconds["loop"], "s", note),
-        harness.row(f"{case}: a loop over players in plain NumPy", seconds["batched"], seconds["by hand"], "s", "projection by bisection"),
+        harness.row(f"{case}: a loop over players in plain NumPy", seconds["batched"], seconds["by hand"], "s",
+                    "projection by bisection"),
         harness.row(f"{case}: Meta-Frank-Wolfe, 16 gradients a round", seconds["batched"], seconds["meta"], "s",
                     f"reward ratio {reward['batched'] / reward['meta']:.3f}, one gradient a round"),
     ]  # fmt: skip
