@@ -36,7 +36,9 @@ def like(value: Any, reference: Array) -> Array:
 
 def numpy_of(x: Array) -> np.ndarray:
     """`x` as a NumPy array on the CPU; its values are not copied where they are one already."""
-    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+    if isinstance(x, np.ndarray | np.generic | float | int):
+        return np.asarray(x)
+    return x.detach().cpu().numpy()
 
 
 def is_stream(name: str, rng: Any) -> Any:

@@ -33,6 +33,22 @@ class OverviewConfig(PageConfig):
     reps: int = Field(8, ge=2, le=10**4, description="copies of each player")
 
 
+class LinearizableConfig(PageConfig):
+    """From concave to linearizable: random functions and pairs for the four rows."""
+
+    instances: int = Field(60, ge=1, le=10**5, description="random functions for each row of the table")
+    pairs: int = Field(200, ge=1, le=10**6, description="pairs (x, y) for each function")
+    nodes: int = Field(40, ge=8, le=200, description="quadrature nodes of g")
+
+
+class ReparametrizationConfig(PageConfig):
+    """The exponential reparametrization: random functions and pairs for the proof's steps and the theorem."""
+
+    instances: int = Field(100, ge=4, le=10**5, description="random functions of each kind")
+    pairs: int = Field(350, ge=10, le=10**6, description="pairs (x, y) for each function")
+    nodes: int = Field(40, ge=8, le=200, description="quadrature nodes of g")
+
+
 class OneGradientConfig(PageConfig):
     """One gradient a round: horizons, the random quadratics, and the number of players."""
 

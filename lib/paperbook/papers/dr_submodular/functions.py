@@ -269,8 +269,8 @@ class LambdaDR:
 class Smoothed:
     """f_delta(x) = E f(x + delta v), v uniform in the unit ball, for a quadratic f: f plus delta^2 tr(H) / (2 (d + 2)).
 
-    The expectation of v v' is I / (d + 2); the gradient does not change. So for quadratics the surrogate of zeroth-order feedback (T8)
-    is known exactly.
+    The expectation of v v' is I / (d + 2); the gradient does not change. So for quadratics the surrogate of zeroth-order feedback
+    (T8) is known exactly.
     """
 
     f: QuadraticDR

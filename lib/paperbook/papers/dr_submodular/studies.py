@@ -39,8 +39,8 @@ class Place:
     """Where a study computes: arrays and random streams of one kind.
 
     Args:
-        device: ``"numpy"``, a torch device, or ``"auto"``: CUDA if there is one, else NumPy, which is faster than torch for small arrays
-            on a CPU.
+        device: ``"numpy"``, a torch device, or ``"auto"``: CUDA if there is one, else NumPy, which is faster than torch for small
+            arrays on a CPU.
     """
 
     device: str = "numpy"
