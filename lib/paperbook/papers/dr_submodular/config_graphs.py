@@ -26,7 +26,7 @@ class NonStationaryConfig(Config):
     segments: list[Positive] = Field([1, 4, 16], min_length=2, description="numbers S of segments, increasing; 1, 4, 16 first")
     reps: int = Field(8, ge=2, description="independent copies: sequences and queries of their own")
     packing_dims: list[Annotated[int, Field(ge=2)]] = Field([5, 10, 20], min_length=1, description="dimensions of the polytopes")
-    packing_rounds: int = Field(100, ge=2, description="rounds on each polytope")
+    packing_rounds: int = Field(50, ge=2, description="rounds on each polytope")
     packing_copies: int = Field(64, ge=2, description="copies that play at once on each polytope")
 
     @model_validator(mode="after")
