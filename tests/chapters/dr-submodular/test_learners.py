@@ -244,11 +244,11 @@ def test_no_move_of_the_walk_back_goes_away_from_the_shrunk_set(monkeypatch: pyt
 def test_the_regret_of_separation_grows_like_the_root_of_the_horizon() -> None:
     horizons, regrets = [400, 1600, 6400], []
     for T in horizons:
-        learner = SOOGD(PACKING, (6,), horizon=T, gain_bound=1.0)
-        run(learner, unit_gains(np.random.default_rng(12), T, 6, 5))
+        learner = SOOGD(PACKING, (24,), horizon=T, gain_bound=1.0)
+        run(learner, unit_gains(np.random.default_rng(12), T, 24, 5))
         regrets.append(float(learner.regret().mean()))
     slope = np.polyfit(np.log(horizons), np.log(regrets), 1)[0]
-    # six random walks: each regret is known to about a tenth, the slope over a factor 16 to about .05
+    # theory 1/2; with 24 random walks the slope over a factor 16 has a standard error of about .04
     assert 0.35 < slope < 0.65
 
 
