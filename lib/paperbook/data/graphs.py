@@ -49,6 +49,7 @@ def load_graph(name: str) -> NDArray[np.float64]:
     Raises:
         ValueError: another name.
         ModuleNotFoundError: networkx is missing; names the extra to install.
+   
     """
     maker, weight = GRAPHS[check.choice("name", name, tuple(GRAPHS))]
     try:
@@ -65,7 +66,9 @@ def read_edge_list(path: str | Path, max_nodes: int = 0) -> sparse.csr_array:
     """Adjacency ``(d, d)`` of an edge list in SNAP's format: two integers a line, comments behind ``#``, plain or gzipped.
 
     Directions and repeats are dropped, loops too, and with them nodes that have no other neighbour; entries are 0 and 1. Nodes
-    come in increasing id. Download, 0.2 and 0.3 MB::
+    come in increasing id. Download, 0.2 and 0.3 MB:
+
+    ::
 
         curl -fLO https://snap.stanford.edu/data/facebook_combined.txt.gz
         curl -fLO https://snap.stanford.edu/data/wiki-Vote.txt.gz
@@ -77,6 +80,7 @@ def read_edge_list(path: str | Path, max_nodes: int = 0) -> sparse.csr_array:
     Raises:
         FileNotFoundError: no such file, with the command that downloads one.
         ValueError: a line that is not two non-negative integers (with its number), no edge, or a broken gzip file.
+   
     """
     keep = check.integer("max_nodes", max_nodes, 0)
     pairs = []
@@ -107,7 +111,9 @@ def read_movielens(path: str | Path, max_movies: int = 0) -> sparse.csr_array:
     """Ratings ``(users, movies)`` from MovieLens' ``ratings.dat``, lines of ``user::movie::rating::time``, plain or gzipped.
 
     Users come in increasing id; movies with the most ratings come first (ties: lower id first). What is not rated is 0; ratings
-    are above 0 and at most 5. Users who rated none of the movies that are kept keep their empty rows. Download, 6 MB::
+    are above 0 and at most 5. Users who rated none of the movies that are kept keep their empty rows. Download, 6 MB:
+
+    ::
 
         curl -fLO https://files.grouplens.org/datasets/movielens/ml-1m.zip && unzip ml-1m.zip ml-1m/ratings.dat
 
@@ -118,6 +124,7 @@ def read_movielens(path: str | Path, max_movies: int = 0) -> sparse.csr_array:
     Raises:
         FileNotFoundError: no such file, with the command that downloads it.
         ValueError: a malformed line or a second rating by the same user (with its number), no rating, or a broken gzip file.
+   
     """
     keep = check.integer("max_movies", max_movies, 0)
     users, movies, ratings, seen = [], [], [], set()

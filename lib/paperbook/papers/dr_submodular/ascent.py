@@ -16,10 +16,10 @@ class ExpReparamAscent(Optimizer):
     """Maximises a non-negative DR-submodular reward over a down-closed set, with ratio 1/e at every stationary point (T2, T4).
 
     A parameter of shape ``(..., d)`` holds x between steps. :meth:`step` moves it to the random point 1 - e^{-zx}, calls the
-    closure, which
-    computes the reward there and its gradient, and takes the ascent step on x with gradient * e^{-zx}. What to use in the
-    end is not
-    x but :meth:`action`::
+    closure, which computes the reward there and its gradient, and takes the ascent step on x with gradient * e^{-zx}. What to
+    use in the end is not x but :meth:`action`:
+
+    ::
 
         x = torch.nn.Parameter(torch.full((d,), 0.1, dtype=torch.float64))
         optimiser = ExpReparamAscent([x], K)
@@ -32,6 +32,7 @@ class ExpReparamAscent(Optimizer):
         K: down-closed set with a projection and a diameter.
         lr: None for the steps D / sqrt(sum of squared gains), else a fixed step > 0.
         generator: stream of the random z.
+   
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ExpReparamAscent(Optimizer):
 
         Raises:
             ValueError: without a closure: the gradient is wanted elsewhere than at x.
+       
         """
         if closure is None:
             raise ValueError("closure: expected a function that computes the reward; its gradient is taken at a random point")

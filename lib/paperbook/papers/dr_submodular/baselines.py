@@ -26,6 +26,7 @@ def measured_continuous_greedy(f: DRSubmodular, K: Any, steps: int = 100, shape:
         K: down-closed.
         steps: >= 1; one gradient and one linear programme each.
         shape: batch of starts, all at 0, for a batch of functions.
+   
     """
     if not K.is_down_closed():
         raise ValueError("K: expected a down-closed set, got one that is not")
@@ -51,6 +52,7 @@ Array]:
 
     Returns:
         The points ``(n, d)`` and their values ``(n,)``. Their maximum is a lower bound of the optimum.
+   
     """
     x = K.project(np.asarray(starts, dtype=float))
     if step is None:
@@ -64,14 +66,14 @@ class MetaFrankWolfe(Algorithm):
     """Online peer: one linear learner for each of L steps of measured continuous greedy (after Zhang et al. 2023).
 
     Plays the end of the L steps, then asks L gradients of the round's reward, one for each learner. Ratio 1/e with regret
-    O(sqrt T) for
-    L of the order sqrt T, at L gradients a round; the wrapper asks one.
+    O(sqrt T) for L of the order sqrt T, at L gradients a round; the wrapper asks one.
 
     Args:
         K: down-closed.
         batch: leading axes.
         inner: L >= 1.
         like_array: kind of the arrays.
+   
     """
 
     oracle = "gradient"
@@ -126,6 +128,7 @@ def subsets(dim: int, size: int) -> np.ndarray:
 
     Raises:
         ValueError: more than 2 million of them.
+   
     """
     d = check.integer("dim", dim, 1)
     k = check.integer("size", size, 0, d)
@@ -148,9 +151,8 @@ def subsets(dim: int, size: int) -> np.ndarray:
 def best_set(f: DRSubmodular, size: int, chunk: int = 20_000) -> tuple[np.ndarray, float]:
     """The set of at most `size` elements with the largest value, by enumeration: its elements and the value.
 
-    For a multilinear f this is also the maximum over {0 <= x <= 1, sum x <= size}: along e_i - e_j such a function is
-    convex, so a
-    fractional point can be moved to a vertex without loss (pipage rounding).
+    For a multilinear f this is also the maximum over {0 <= x <= 1, sum x <= size}: along e_i - e_j such a function is convex,
+    so a fractional point can be moved to a vertex without loss (pipage rounding).
     """
     best, value = np.zeros(0, dtype=int), -np.inf
     rows = subsets(f.dim, size)
@@ -179,13 +181,13 @@ def quadratic_upper_bound(f: QuadraticDR, K: Any, tangents: int = 9) -> float:
     """An upper bound on max_K f for one quadratic with H <= 0, by one linear programme.
 
     Off the diagonal -|H_ij| x_i x_j is replaced by -|H_ij| max(0, x_i + x_j - 1), on it -x_i^2 by tangents of the parabola:
-    both lie above,
-    the first exactly so at vertices (it is the concave envelope of the product).
+    both lie above, the first exactly so at vertices (it is the concave envelope of the product).
 
     Args:
         f: one function.
         K: with rows ``A x <= b`` as arrays ``K.A``, ``K.b``, or a budget.
         tangents: tangents for each square, >= 2.
+   
     """
     from scipy.optimize import linprog
 

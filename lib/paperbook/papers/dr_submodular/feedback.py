@@ -1,15 +1,15 @@
 """From a linear learner to an online algorithm for DR-submodular rewards, under any of five kinds of feedback.
 
-Each object is an online algorithm: :meth:`Algorithm.act` is what is played, :meth:`Algorithm.queries` where the oracle is
-asked,
-:meth:`Algorithm.update` hears the answers. They nest::
+Each object is an online algorithm: ``act`` is what is played, ``queries`` where the oracle is asked, ``update`` hears the
+answers. They nest:
 
-    OMBQ(OGD(K, (seeds,)), ExponentialDownClosed(), rng)                                  first order, one gradient a round
-    SFTT(OMBQ(...), block, horizon, rng)                                                  semi-bandit: the query is what is
-    played
-    FOTZO(OMBQ(OGD(K.shrink(delta), ...), ...), delta, rng, two_point=True)               two values a round
-    FOTZO(OMBQ(...), delta, rng)                                                          one value a round
-    SFTT(FOTZO(OMBQ(...), delta, rng), block, horizon, rng)                               bandit: the value of what is played
+::
+
+    OMBQ(OGD(K, (seeds,)), ExponentialDownClosed(), rng)                      # first order, one gradient a round
+    SFTT(OMBQ(...), block, horizon, rng)                                      # semi-bandit: the query is what is played
+    FOTZO(OMBQ(OGD(K.shrink(delta), ...), ...), delta, rng, two_point=True)   # two values a round
+    FOTZO(OMBQ(...), delta, rng)                                              # one value a round
+    SFTT(FOTZO(OMBQ(...), delta, rng), block, horizon, rng)                   # bandit: the value of what is played
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Algorithm(ABC):
         oracle: what the queries are answered with: ``"gradient"`` or ``"value"``.
         base: the :class:`OMBQ` at the bottom.
         explores: whether some rounds play something else than :meth:`intended`.
+   
     """
 
     oracle: str
@@ -76,6 +77,7 @@ class OMBQ(Algorithm):
         rng: stream of the random z, one for each copy and round.
         nodes: None for one random query; a number for that many quadrature nodes, whose average is g itself (no randomness
             left).
+   
     """
 
     oracle = "gradient"
@@ -145,12 +147,10 @@ class ShrunkView:
 class FOTZO(Algorithm):
     """First order to zeroth order: values at random points of a small sphere stand in for the gradient (Algorithm 4, T8).
 
-    The algorithm inside works in u-coordinates, on ``K.shrink(delta)``. Where it asks for the gradient at u this asks for
-    the value at
-    point(u) + delta v with v uniform on the sphere, and answers (1 - 2 delta) (d / delta) (value - m) v: an unbiased
-    gradient of
-    u -> E f(point(u) + delta v). With two points the difference of the values at +v and -v, halved, takes the place of value
-    - m.
+    The algorithm inside works in u-coordinates, on ``K.shrink(delta)``. Where it asks for the gradient at u this asks for the
+    value at point(u) + delta v with v uniform on the sphere, and answers (1 - 2 delta) (d / delta) (value - m) v: an unbiased
+    gradient of u -> E f(point(u) + delta v). With two points the difference of the values at +v and -v, halved, takes the
+    place of value - m.
 
     Args:
         algorithm: a first-order algorithm with one random query, whose learner lives on ``K.shrink(delta)``.
@@ -158,6 +158,7 @@ class FOTZO(Algorithm):
         rng: stream of the directions v.
         two_point: two values of the same reward a round.
         baseline: with one point, subtract the mean m of the values heard in earlier rounds; that keeps the estimate unbiased.
+   
     """
 
     oracle = "value"
@@ -213,16 +214,15 @@ class SFTT(Algorithm):
     """Semi-bandit or bandit feedback from full information: explore once a block (Algorithm 3, T7).
 
     Rounds come in blocks. In each block one round, uniformly random for each copy, plays the query point of the algorithm
-    inside;
-    all others play what it would play. At the end of the block it hears that one answer. A last block that is not whole is
-    played without a
-    query.
+    inside; all others play what it would play. At the end of the block it hears that one answer. A last block that is not
+    whole is played without a query.
 
     Args:
         algorithm: full-information algorithm with at most one query a round.
         block: length L >= 1 of a block.
         horizon: T >= block.
         rng: stream of the positions.
+   
     """
 
     explores = True

@@ -5,8 +5,7 @@ differentiable one, if no entry of its Hessian is positive. It need not be monot
 f >= 0 on the whole box, not only on the feasible set: the proof leaves the set (T1).
 
 Functions take arrays of shape ``(..., d)``, NumPy or torch. Parameters may have batch axes of their own; they meet the last
-batch
-axes of the argument, so a quadratic with `H` of shape ``(B, d, d)`` takes points ``(B, d)`` and ``(nodes, B, d)``.
+batch axes of the argument, so a quadratic with `H` of shape ``(B, d, d)`` takes points ``(B, d)`` and ``(nodes, B, d)``.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ class QuadraticDR:
 
     Raises:
         ValueError: on shapes that do not fit, numbers that are not finite, an asymmetric H or a positive entry of H.
+   
     """
 
     H: Array
@@ -104,6 +104,7 @@ class QuadraticDR:
             rng: a numpy Generator.
             rho: in (0, 1): below 1/2 every coordinate falls at the far corner; small rho means far from monotone.
             batch: leading axes: that many independent functions.
+       
         """
         d = check.integer("dim", dim, 1, VERTEX_DIMENSIONS)
         check.number("rho", rho, 0.0, 1.0, open_low=True, open_high=True)
@@ -122,8 +123,8 @@ class CutExtension:
 
     Args:
         W: ``(d, d)``, non-negative, of a directed graph; its diagonal must be zero. A symmetric W counts each edge once a
-            direction,
-            so the value of a set is the weight of the undirected cut.
+            direction, so the value of a set is the weight of the undirected cut.
+   
     """
 
     W: Array
@@ -157,11 +158,11 @@ class RevenueExtension:
     """f(x) = sum_i (1 - x_i) (1 - prod_j (1 - p_ij x_j)): give the product to a random set, sell to those it persuades (E2).
 
     Owner j persuades i with probability p_ij, independently; only nodes that were given nothing pay. Multilinear,
-    DR-submodular and
-    not monotone: giving to everybody earns nothing.
+    DR-submodular and not monotone: giving to everybody earns nothing.
 
     Args:
         P: ``(d, d)``, entries in [0, 1), zero diagonal.
+   
     """
 
     P: Array
@@ -201,19 +202,17 @@ class SoftmaxDPP:
     """f(x) = log det(diag(x)(L - I) + I) + shift: the softmax extension of a determinantal point process (E3).
 
     At a vertex it is log det of the chosen rows and columns of L. Such logarithms are negative wherever L has eigenvalues
-    below 1, and
-    the theorem asks for f >= 0, so a constant is added. It raises the optimum as well, which is why a bound of the form f >=
-    OPT/e says
-    less about log det itself the larger the shift.
+    below 1, and the theorem asks for f >= 0, so a constant is added. It raises the optimum as well, which is why a bound of
+    the form f >= OPT/e says less about log det itself the larger the shift.
 
     Args:
         L: ``(d, d)`` symmetric positive definite kernel.
         shift: True adds what makes f >= 0 on the box: minus the least vertex value for d <= 16, else minus the sum of the
-            negative
-            logarithms of eigenvalues (by interlacing no principal minor has a smaller logarithm). False adds nothing.
+            negative logarithms of eigenvalues (by interlacing no principal minor has a smaller logarithm). False adds nothing.
 
     Attributes:
         offset: what was added.
+   
     """
 
     def __init__(self, L: Array, shift: bool = True) -> None:
@@ -269,8 +268,8 @@ class LambdaDR:
 class Smoothed:
     """f_delta(x) = E f(x + delta v), v uniform in the unit ball, for a quadratic f: f plus delta^2 tr(H) / (2 (d + 2)).
 
-    The expectation of v v' is I / (d + 2); the gradient does not change. So for quadratics the surrogate of zeroth-order feedback
-    (T8) is known exactly.
+    The expectation of v v' is I / (d + 2); the gradient does not change. So for quadratics the surrogate of zeroth-order
+    feedback (T8) is known exactly.
     """
 
     f: QuadraticDR
@@ -303,8 +302,8 @@ def tight_instance() -> QuadraticDR:
 def sharp_instance(a: float = 0.5, k: int = 8) -> LambdaDR:
     """f(x) = x_1 (1 - x_2) + (1 - x_1) a (1 - (1 - x_3)^k): equality at x = (0, 1, 1), y = (1, 0, 0) (T3).
 
-    It holds for every a in [0, 1] and k >= 1. With a = 1/2, k = 8 the bound is violated
-    as soon as the law of z or the factor e^{-zx} is left out.
+    It holds for every a in [0, 1] and k >= 1. With a = 1/2, k = 8 the bound is violated as soon as the law of z or the factor
+    e^{-zx} is left out.
     """
     a = check.number("a", a, 0.0, 1.0)
     k = check.integer("k", k, 1)
@@ -385,6 +384,7 @@ def min_on_vertices(f: DRSubmodular) -> float:
 
     Raises:
         ValueError: d > 16 (2^d vertices are too many).
+   
     """
     if f.dim > VERTEX_DIMENSIONS:
         raise ValueError(f"f: expected at most {VERTEX_DIMENSIONS} coordinates to look at all vertices, got {f.dim}")
@@ -406,6 +406,7 @@ def check_nonnegative(f: DRSubmodular, rng: np.random.Generator | None = None, t
 
     Raises:
         ValueError: naming the vertex and the value there.
+   
     """
     points = _sample_of_vertices(f, rng)
     own_batch = f.h.ndim - 1 if isinstance(f, QuadraticDR) else 0
@@ -429,6 +430,7 @@ def check_dr_submodular(f: DRSubmodular, rng: np.random.Generator, n: int = 200,
 
     Raises:
         ValueError: naming coordinate, point and amount.
+   
     """
     n = check.integer("n", n, 1)
     rng = check.generator("rng", rng)

@@ -1,9 +1,8 @@
 """Online linear optimisation: learners that see one linear gain a round and know nothing of submodularity.
 
 A learner holds a batch of independent copies, so that all seeds and step sizes of a sweep are one tensor program. Everything
-here
-maximises: after :meth:`OnlineLearner.act` returned x_t, :meth:`OnlineLearner.update` hears g_t, and the regret against y is
-sum_t <g_t, y - x_t>.
+here maximises: after :meth:`OnlineLearner.act` returned x_t, :meth:`OnlineLearner.update` hears g_t, and the regret against y
+is sum_t <g_t, y - x_t>.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class OnlineLearner(ABC):
     """Base of the learners: the iterate, and the three sums that its regret needs.
 
     Args:
-        K: the convex set of the iterates (:mod:`.sets`).
+        K: the convex set of the iterates (module ``sets``).
         batch: leading axes: that many independent copies.
         x0: first iterate, broadcast to ``(*batch, d)``; by default the centre of K.
         like_array: an array whose kind, dtype and device the iterates take; NumPy float64 by default.
@@ -32,6 +31,7 @@ class OnlineLearner(ABC):
         gain_sum: sum of the gains heard, ``(*batch, d)``.
         gain_dot: sum of <g_t, x_t>, ``(*batch)``.
         gain_square: sum of ||g_t||^2, ``(*batch)``.
+   
     """
 
     def __init__(self, K: Any, batch: tuple[int, ...] = (), x0: Any = None, like_array: Array | None = None) -> None:
@@ -78,12 +78,12 @@ class OGD(OnlineLearner):
     Args:
         K: with a projection.
         batch: leading axes.
-        step: ``"adagrad"``: D / sqrt(sum_{s <= t} ||g_s||^2), which needs no bound on the gains and has regret
-            <= 1.5 D sqrt(sum_t ||g_t||^2) on every sequence (T5); a number or an array ``(*batch, 1)``: that step in every
-            round,
-            best D / (G sqrt T), with regret <= D G sqrt T.
+        step: ``"adagrad"``: D / sqrt(sum_{s <= t} ||g_s||^2), which needs no bound on the gains and has regret <= 1.5 D
+            sqrt(sum_t ||g_t||^2) on every sequence (T5); a number or an array ``(*batch, 1)``: that step in every round, best
+            D / (G sqrt T), with regret <= D G sqrt T.
         x0: first iterate.
         like_array: kind of the arrays.
+   
     """
 
     def __init__(
@@ -112,15 +112,12 @@ class SOOGD(OnlineLearner):
     """Online gradient ascent with a separation oracle in place of the projection (after Garber and Kretzu 2022).
 
     After the gradient step the point walks back: as long as the oracle returns a unit vector w that separates it from K, it
-    moves
-    by delta r against w, where r is the radius of a ball inside K. No move increases its distance to any point of the shrunk
-    set
-    (1 - delta) K + delta c, so every interval of rounds has regret O(sqrt T): the regret is adaptive. All in all the oracle
-    is called
-    O(T) times.
+    moves by delta r against w, where r is the radius of a ball inside K. No move increases its distance to any point of the
+    shrunk set (1 - delta) K + delta c, so every interval of rounds has regret O(sqrt T): the regret is adaptive. All in all
+    the oracle is called O(T) times.
 
     Args:
-        K: with :meth:`separate` and :meth:`inner_ball`.
+        K: with ``separate`` and ``inner_ball``.
         batch: leading axes.
         horizon: T >= 1; delta = T^{-1/2}.
         gain_bound: G > 0, a bound on ||g_t||.
@@ -130,6 +127,7 @@ class SOOGD(OnlineLearner):
 
     Attributes:
         oracle_calls: how often each copy asked the oracle, ``(*batch)``.
+   
     """
 
     def __init__(
@@ -175,6 +173,7 @@ class ImprovedAder(OnlineLearner):
         gain_bound: G > 0, a bound on ||g_t||.
         x0: first iterate of every expert.
         like_array: kind of the arrays.
+   
     """
 
     def __init__(

@@ -42,6 +42,7 @@ class Pool:
     Args:
         family: quadratics with one batch axis ``(m)``.
         index: integers in 0..m-1, ``(T)``, or ``(T, B)`` for a sequence of its own for each copy.
+   
     """
 
     family: QuadraticDR
@@ -71,6 +72,7 @@ class Segments:
     Args:
         functions: one reward a segment.
         starts: first rounds, increasing, beginning with 0.
+   
     """
 
     functions: Sequence[DRSubmodular]
@@ -98,12 +100,12 @@ class History:
         calls: oracle calls of each copy, ``(*batch)``.
         exploration: sum over rounds of f_t(intended) - f_t(played), ``(*batch)``; 0 unless the algorithm explores.
         linear_regret: max_y sum_t <beta g_t, y - x_t> with the exact g_t, ``(*batch)``; None unless it was asked for. With
-            exploration it
-            bounds the alpha-regret from above, whatever the rewards are (T2).
+            exploration it bounds the alpha-regret from above, whatever the rewards are (T2).
         query_regret: the same with the vectors the learner heard in place of g_t, times beta.
         gain_norm: sqrt of the sum of their squared norms, ``(*batch)``.
         points: what was played, ``(T, *batch, d)``; None unless kept.
         final: the last iterate of the learner, ``(*batch, d)``.
+   
     """
 
     rewards: np.ndarray
@@ -129,7 +131,7 @@ def play(
 
     Args:
         env: the adversary.
-        algorithm: an :class:`~.feedback.Algorithm` at its first round; it is used up.
+        algorithm: an :class:`~paperbook.papers.dr_submodular.feedback.Algorithm` at its first round; it is used up.
         rounds: T >= 1.
         surrogate_nodes: quadrature nodes for the exact linear regret, 0 to leave it out (it costs that many gradients a round).
         keep_points: store every point played.
@@ -137,6 +139,7 @@ def play(
 
     Returns:
         A :class:`History`.
+   
     """
     T = check.integer("rounds", rounds, 1)
     check.integer("surrogate_nodes", surrogate_nodes, 0)
@@ -187,16 +190,14 @@ def regret(history: History, alpha: float, kind: str, values: Any = None) -> np.
         history: of :func:`play`.
         alpha: in (0, 1].
         kind: ``"static"``: against the best fixed comparator, ``"adaptive"``: the worst interval against the best comparator
-            for it,
-            ``"dynamic"``: against a given path, ``"surrogate"``: the certificate ``linear_regret + exploration``, which
-            bounds the other
-            two for static comparators.
+            for it, ``"dynamic"``: against a given path, ``"surrogate"``: the certificate ``linear_regret + exploration``,
+            which bounds the other two for static comparators.
         values: rewards of the comparators. Static and adaptive: ``(T, V)`` or ``(T, V, *batch)``; the result is exact where
-            the V
-            contain the best one (enumeration), else a lower bound. Dynamic: ``(T,)`` or ``(T, *batch)``.
+            the V contain the best one (enumeration), else a lower bound. Dynamic: ``(T,)`` or ``(T, *batch)``.
 
     Raises:
         ValueError: an unknown kind, missing or misshapen `values`.
+   
     """
     alpha = check.number("alpha", alpha, 0.0, 1.0, open_low=True)
     check.choice("kind", kind, ("static", "adaptive", "dynamic", "surrogate"))
@@ -236,6 +237,7 @@ def online_to_batch(f: DRSubmodular, algorithm: Algorithm, rounds: int, rng: np.
     """Offline maximisation (T10): play against the same f in every round, return a random played point ``(*batch, d)``.
 
     Its expected value is the average reward, so (1/e) f(y) - E f(point) is the regret divided by T.
+   
     """
     T = check.integer("rounds", rounds, 1)
     batch = tuple(algorithm.base.learner.batch)

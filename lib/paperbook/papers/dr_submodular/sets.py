@@ -81,6 +81,7 @@ class BudgetBox:
     Args:
         dim: d >= 1.
         budget: k > 0; need not be an integer. From k = d on it is the box itself.
+   
     """
 
     dim: int
@@ -165,6 +166,7 @@ class BudgetBox:
 
         Raises:
             ValueError: delta outside (0, 1/2), or so large that 0 would not be in the set.
+       
         """
         delta = check.number("delta", delta, 0.0, 0.5, open_low=True, open_high=True)
         most = self.budget / (self.dim + math.sqrt(self.dim))
@@ -183,6 +185,7 @@ class Polytope:
 
     Raises:
         ValueError: shapes that do not fit, numbers that are not finite, a row of zeros, or an empty set.
+   
     """
 
     def __init__(self, A: Any, b: Any) -> None:
@@ -225,6 +228,7 @@ class Polytope:
 
         The interior-point solution has an error of about the root of its tolerance, 1e-6 beside a face. It only names the faces
         that are active; the nearest point of those faces is then computed from normal equations, to rounding.
+       
         """
         rows = numpy_of(_rows("y", y, self.dim)).reshape(-1, self.dim).astype(float)
         out = np.clip(rows, 0.0, 1.0)
@@ -306,6 +310,7 @@ class Polytope:
         """Exact, by one linear programme a row: 0 is in the set, and max_{x in K} sum_j max(A_ij, 0) x_j <= b_i for every row i.
 
         For a point x of K the worst y <= x keeps the coordinates with positive coefficients and sets the others to 0.
+       
         """
         return self._down_closed
 
@@ -331,6 +336,7 @@ class Polytope:
 
         Raises:
             ValueError: the set has no interior.
+       
         """
         centre, radius = self._ball
         if radius <= 1e-9:
@@ -348,6 +354,7 @@ class Polytope:
 
         Raises:
             ValueError: delta outside (0, 1/2), or so large that 0 would not be in the set; a set that is not down-closed.
+       
         """
         delta = check.number("delta", delta, 0.0, 0.5, open_low=True, open_high=True)
         if (self.A < 0).any() or (self.b < 0).any():

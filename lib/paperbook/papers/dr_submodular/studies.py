@@ -1,7 +1,7 @@
 """The chapter's experiments on sequences of random quadratics and on the trap: regret against horizon, wrapper and feedback.
 
-Everything is batched: the copies of one run are independent players, each with a sequence of rewards and random numbers of
-its own.
+Everything is batched: the copies of one run are independent players, each with a sequence of rewards and random numbers of its
+own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Place:
     Args:
         device: ``"numpy"``, a torch device, or ``"auto"``: CUDA if there is one, else NumPy, which is faster than torch for small
             arrays on a CPU.
+   
     """
 
     device: str = "numpy"
@@ -83,6 +84,7 @@ class Problem:
         family: `m` quadratics, non-negative on the box.
         value_bound: M_0, a bound on their values on the box.
         gradient_bound: M_1, a bound on the norms of their gradients there.
+   
     """
 
     K: BudgetBox
@@ -124,10 +126,11 @@ def algorithm(
         reps: copies.
         streams: name -> random stream.
         wrapper: by default the paper's.
-        step: of :class:`~.learners.OGD`.
-        baseline: of :class:`~.feedback.FOTZO`.
+        step: of :class:`~paperbook.papers.dr_submodular.learners.OGD`.
+        baseline: of :class:`~paperbook.papers.dr_submodular.feedback.FOTZO`.
         delta: radius; by default :func:`smoothing`.
         like_array: kind of the arrays.
+   
     """
     check.choice("feedback", feedback, FEEDBACKS)
     delta = smoothing(feedback, T) if delta is None else delta
@@ -149,6 +152,7 @@ class Bound:
         learning: 1.5 beta D S sqrt(T L), with S the largest norm of what the learner hears and L the block.
         exploring: M_1 D T / L: the rounds that play the query.
         smoothing: delta M_1 T (1 + (1 + sqrt d + D / r) / e), r of the inner ball: what shrinking the set and smoothing cost.
+   
     """
 
     learning: float
@@ -193,6 +197,7 @@ class Rung:
         path_ratio: largest ratio of beta sum <q_t, y - x_t> to its bound 1.5 beta D sqrt(sum ||q_t||^2), over copies and y.
         seconds: wall seconds of all rounds together.
         rounds_per_second: rounds of one copy times copies over seconds.
+   
     """
 
     horizons: np.ndarray
@@ -234,6 +239,7 @@ def rung(
         place: where to compute.
         progress: called with finished rounds and all rounds.
         options: of :func:`algorithm`.
+   
     """
     place = place or Place()
     family = place.quadratic(task.family)
@@ -276,8 +282,7 @@ def contenders(K: Any, reps: int, T: int, streams: Callable[[str], Stream], inne
     """The methods that are compared, with the same learner inside: gradient ascent with AdaGrad-norm steps from the centre of K.
 
     ``"exponential"`` (the paper's), ``"anchored"`` (ratio 1/4), ``"plain"`` (identity wrapper, no guarantee), and
-    ``"meta-frank-wolfe"``
-    with `inner` gradients a round, by default sqrt(T) rounded up.
+    ``"meta-frank-wolfe"`` with `inner` gradients a round, by default sqrt(T) rounded up.
     """
     wrappers: dict[str, Wrapper] = {"exponential": ExponentialDownClosed(), "anchored": AnchoredNonMonotone(np.zeros(K.dim)),
                                     "plain": IdentityMonotone()}  # fmt: skip
@@ -300,6 +305,7 @@ def best_of(task: Problem, index: np.ndarray, starts: int, seed: int) -> np.ndar
     """Lower bound on the best fixed reward in hindsight, a number for each copy: the best end of many projected ascents.
 
     The rewards of a copy add up to one quadratic; its maximum over K is looked for from random points of K and from the origin.
+   
     """
     from .baselines import projected_ascent
 

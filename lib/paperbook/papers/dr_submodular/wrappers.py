@@ -5,8 +5,8 @@ A class of functions on a set K is *upper-linearizable* if there are g, h, alpha
     alpha f(y) - f(h(x)) <= beta <g(f, x), y - x>    for all x, y in K.
 
 In the four known cases g is an average of gradients, g(f, x) = E_z[factor(x, z) * grad f(point(x, z))], so one gradient at a
-random
-point is an unbiased estimate of it. A wrapper holds exactly that: the law of z, the point, the factor, h, alpha and beta (T11).
+random point is an unbiased estimate of it. A wrapper holds exactly that: the law of z, the point, the factor, h, alpha and
+beta (T11).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Wrapper(ABC):
         name: the class it is for.
         alpha: the ratio that is guaranteed, in (0, 1].
         beta: scale of the linear function, > 0.
+   
     """
 
     name: str
@@ -83,6 +84,7 @@ class Wrapper(ABC):
         """One random query (Algorithm 1): the point to ask the gradient at and the factor for it, z drawn for each row of `x`.
 
         ``E[factor * grad f(point)] = g(f, x)``; with 0 <= factor <= 1 the estimate is no longer than the gradient (T6).
+       
         """
         z = self.draw_z(rng, *x.shape[:-1], 1)
         return self.point(x, z), self.factor(x, z)
@@ -112,6 +114,7 @@ class Wrapper(ABC):
 
         Raises:
             ValueError: dimensions that differ, f negative at a vertex of the box, a set without the property the row asks for.
+       
         """
         if f.dim != K.dim:
             raise ValueError(f"f, K: expected the same dimension, got {f.dim} and {K.dim}")
@@ -130,6 +133,7 @@ class IdentityMonotone(Wrapper):
     Args:
         gamma: in (0, 1]; 1 for DR-submodular functions.
         curvature: c in [0, 1]; 1 claims nothing, 0 says that f is linear.
+   
     """
 
     def __init__(self, gamma: float = 1.0, curvature: float = 1.0) -> None:
@@ -176,6 +180,7 @@ class BoostedMonotone(Wrapper):
 
     Args:
         gamma: in (0, 1].
+   
     """
 
     def __init__(self, gamma: float = 1.0) -> None:
@@ -220,6 +225,7 @@ class AnchoredNonMonotone(Wrapper):
     Args:
         u: anchor ``(d,)`` in [0, 1]; best the point of K with the least largest coordinate, which is 0 in a down-closed set
             (alpha = 1/4).
+   
     """
 
     def __init__(self, u: Any) -> None:
