@@ -77,6 +77,7 @@ class MetaFrankWolfe(Algorithm):
     """
 
     oracle = "gradient"
+    certified = False
 
     def __init__(self, K: Any, batch: tuple[int, ...], inner: int, like_array: Array | None = None) -> None:
         self.inner = check.integer("inner", inner, 1)
@@ -106,6 +107,7 @@ class MetaFrankWolfe(Algorithm):
 
         gains = namespace(answers[0]).stack([(1 - x) * g for x, g in zip(self._path, answers, strict=True)])
         self.many.update(gains)
+        self.learner.x = self.many.act()[-1]
 
     def calls(self) -> int:
         """L."""

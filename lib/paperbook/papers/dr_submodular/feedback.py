@@ -33,12 +33,14 @@ class Algorithm(ABC):
         oracle: what the queries are answered with: ``"gradient"`` or ``"value"``.
         base: the :class:`OMBQ` at the bottom.
         explores: whether some rounds play something else than :meth:`intended`.
+        certified: whether the linear regret of the learner in `base` bounds the alpha-regret, as in every reduction here.
    
     """
 
     oracle: str
     base: OMBQ
     explores = False
+    certified = True
 
     @abstractmethod
     def act(self) -> Array:

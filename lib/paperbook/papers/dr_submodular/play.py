@@ -102,7 +102,8 @@ class History:
         linear_regret: max_y sum_t <beta g_t, y - x_t> with the exact g_t, ``(*batch)``; None unless it was asked for. With
             exploration it bounds the alpha-regret from above, whatever the rewards are (T2).
         query_regret: the same with the vectors the learner heard in place of g_t, times beta.
-        gain_norm: sqrt of the sum of their squared norms, ``(*batch)``.
+        gain_norm: sqrt of the sum of their squared norms, ``(*batch)``. This and `query_regret` are NaN for algorithms that are no
+            reduction to one linear learner.
         points: what was played, ``(T, *batch, d)``; None unless kept.
         final: the last iterate of the learner, ``(*batch, d)``.
    
@@ -142,7 +143,9 @@ def play(
    
     """
     T = check.integer("rounds", rounds, 1)
-    check.integer("surrogate_nodes", surrogate_nodes, 0)
+    if check.integer("surrogate_nodes", surrogate_nodes, 0) and not algorithm.certified:
+        raise ValueError(f"surrogate_nodes: expected 0, got {surrogate_nodes}: {type(algorithm).__name__} has no single learner "
+                         "whose linear regret bounds its own")
     base = algorithm.base
     learner, wrapper = base.learner, base.wrapper
     rewards, points, calls = [], [], np.zeros(tuple(learner.batch))
@@ -168,7 +171,7 @@ def play(
         if progress is not None and (t + 1) % every == 0:
             progress(t + 1)
     xp = namespace(learner.x)
-    linear = None
+    linear, unknown = None, 0.0 if algorithm.certified else np.nan
     if surrogate_nodes:
         linear = wrapper.beta * numpy_of((gain_sum * learner.K.lmo(gain_sum)).sum(-1) - gain_dot)
     return History(
@@ -176,8 +179,8 @@ def play(
         calls=calls,
         exploration=numpy_of(exploration + 0 * learner.gain_dot),
         linear_regret=linear,
-        query_regret=wrapper.beta * numpy_of(learner.regret()),
-        gain_norm=numpy_of(learner.gain_square) ** 0.5,
+        query_regret=unknown + wrapper.beta * numpy_of(learner.regret()),
+        gain_norm=unknown + numpy_of(learner.gain_square) ** 0.5,
         points=numpy_of(xp.stack(points)) if keep_points else None,
         final=numpy_of(learner.x),
     )
