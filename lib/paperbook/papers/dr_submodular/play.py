@@ -49,6 +49,8 @@ class Pool:
     index: Any
 
     def __post_init__(self) -> None:
+        if self.family.h.ndim != 2:
+            raise ValueError(f"family: expected quadratics along one batch axis, got the batch {tuple(self.family.h.shape[:-1])}")
         index = numpy_of(self.index)
         m = self.family.h.shape[0]
         if index.dtype.kind not in "iu" or index.ndim not in (1, 2) or not index.size or index.min() < 0 or index.max() >= m:
@@ -102,8 +104,8 @@ class History:
         linear_regret: max_y sum_t <beta g_t, y - x_t> with the exact g_t, ``(*batch)``; None unless it was asked for. With
             exploration it bounds the alpha-regret from above, whatever the rewards are (T2).
         query_regret: the same with the vectors the learner heard in place of g_t, times beta.
-        gain_norm: sqrt of the sum of their squared norms, ``(*batch)``. This and `query_regret` are NaN for algorithms that are no
-            reduction to one linear learner.
+        gain_norm: sqrt of the sum of their squared norms, ``(*batch)``. This and `query_regret` are NaN for
+            algorithms that are no reduction to one linear learner.
         points: what was played, ``(T, *batch, d)``; None unless kept.
         final: the last iterate of the learner, ``(*batch, d)``.
    
@@ -211,7 +213,7 @@ def regret(history: History, alpha: float, kind: str, values: Any = None) -> np.
         return history.linear_regret + history.exploration
     if values is None:
         raise ValueError(f"values: expected rewards of the comparators for {kind} regret, got None")
-    u = np.asarray(values, dtype=float)
+    u = check.array("values", values)
     lead = 1 if kind == "dynamic" else 2
     if u.ndim < lead or u.shape[0] != len(rewards) or (u.ndim > lead and u.shape[lead:] != rewards.shape[1:]):
         raise ValueError(f"values: expected {len(rewards)} rounds first, then the batch {rewards.shape[1:]}, got shape {u.shape}")
