@@ -45,10 +45,14 @@ class ExpReparamAscent(Optimizer):
         self.K, self.generator = K, generator
         super().__init__(params, {"lr": lr})
         for group in self.param_groups:
+            if group["lr"] is not None:
+                check.number("lr", group["lr"], 0.0, open_low=True)
             for p in group["params"]:
-                if p.shape[-1] != K.dim:
+                if not p.ndim or p.shape[-1] != K.dim:
                     raise ValueError(f"params: expected a last axis of {K.dim}, got shape {tuple(p.shape)}")
-                with torch.no_grad():
+        with torch.no_grad():  # not before all of them are accepted
+            for group in self.param_groups:
+                for p in group["params"]:
                     p.copy_(K.project(p))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -70,11 +74,18 @@ class ExpReparamAscent(Optimizer):
                 held.append((x, factor))
                 p.copy_(1 - factor)
         self.zero_grad()
-        with torch.enable_grad():
-            reward = closure()
-            reward.backward()
+        try:
+            with torch.enable_grad():
+                reward = closure()
+                reward.backward()
+        finally:
+            with torch.no_grad():  # an error must not leave the parameters at the random point
+                for (p, _), (x, _) in zip(parameters, held, strict=True):
+                    p.copy_(x)
         with torch.no_grad():
             for (p, lr), (x, factor) in zip(parameters, held, strict=True):
+                if p.grad is None:
+                    continue  # the reward does not depend on it
                 gain = factor * p.grad
                 if lr is None:
                     state = self.state[p]

@@ -16,6 +16,14 @@ from .learners import OGD
 from .wrappers import ExponentialDownClosed
 
 
+def _covered(f: DRSubmodular, K: Any) -> None:
+    """Refuse what the offline peers' ratio does not cover."""
+    if f.dim != K.dim:
+        raise ValueError(f"f, K: expected the same dimension, got {f.dim} and {K.dim}")
+    if not K.is_down_closed():
+        raise ValueError("K: expected a down-closed set, got one that is not")
+
+
 def measured_continuous_greedy(f: DRSubmodular, K: Any, steps: int = 100, shape: tuple[int, ...] = ()) -> Array:
     """Offline, ratio 1/e: x <- x + v * (1 - x) / steps, from 0 (Feldman et al. 2011).
 
@@ -28,8 +36,7 @@ def measured_continuous_greedy(f: DRSubmodular, K: Any, steps: int = 100, shape:
         shape: batch of starts, all at 0, for a batch of functions.
    
     """
-    if not K.is_down_closed():
-        raise ValueError("K: expected a down-closed set, got one that is not")
+    _covered(f, K)
     x = np.zeros((*shape, K.dim))
     for _ in range(check.integer("steps", steps, 1)):
         x = x + K.lmo(f.grad(x) * (1 - x)) * (1 - x) / steps
@@ -38,8 +45,7 @@ def measured_continuous_greedy(f: DRSubmodular, K: Any, steps: int = 100, shape:
 
 def non_monotone_frank_wolfe(f: DRSubmodular, K: Any, steps: int = 100, shape: tuple[int, ...] = ()) -> Array:
     """Offline, ratio 1/e: x <- x + v / steps, v maximising <grad f(x), v> over {v in K, v <= 1 - x} (Bian et al. 2017)."""
-    if not K.is_down_closed():
-        raise ValueError("K: expected a down-closed set, got one that is not")
+    _covered(f, K)
     x = np.zeros((*shape, K.dim))
     for _ in range(check.integer("steps", steps, 1)):
         x = x + K.lmo(f.grad(x), upper=1 - x) / steps
@@ -54,10 +60,16 @@ Array]:
         The points ``(n, d)`` and their values ``(n,)``. Their maximum is a lower bound of the optimum.
    
     """
-    x = K.project(np.asarray(starts, dtype=float))
-    if step is None:
+    x = check.array("starts", starts)
+    if f.dim != K.dim or x.shape[-1:] != (K.dim,):
+        raise ValueError(f"starts: expected the dimension of f and K, got shape {x.shape} for {f.dim} and {K.dim}")
+    check.integer("steps", steps, 1)
+    x = K.project(x)
+    if step is not None:
+        check.number("step", step, 0.0, open_low=True)
+    else:
         step = 1.0 / max(1e-12, float(np.abs(numpy_of(f.grad(x))).max()) * K.dim)
-    for _ in range(check.integer("steps", steps, 1)):
+    for _ in range(steps):
         x = K.project(x + step * f.grad(x))
     return x, f.value(x)
 
@@ -77,6 +89,7 @@ class MetaFrankWolfe(Algorithm):
     """
 
     oracle = "gradient"
+    certified = False
 
     def __init__(self, K: Any, batch: tuple[int, ...], inner: int, like_array: Array | None = None) -> None:
         self.inner = check.integer("inner", inner, 1)
@@ -106,6 +119,7 @@ class MetaFrankWolfe(Algorithm):
 
         gains = namespace(answers[0]).stack([(1 - x) * g for x, g in zip(self._path, answers, strict=True)])
         self.many.update(gains)
+        self.learner.x = self.many.act()[-1]
 
     def calls(self) -> int:
         """L."""
@@ -194,6 +208,8 @@ def quadratic_upper_bound(f: QuadraticDR, K: Any, tangents: int = 9) -> float:
     H, h, d = np.asarray(f.H), np.asarray(f.h), f.dim
     if H.ndim != 2:
         raise ValueError(f"f: expected one quadratic, got a batch {H.shape[:-2]}")
+    if d != K.dim:
+        raise ValueError(f"f, K: expected the same dimension, got {d} and {K.dim}")
     A, b = constraints(K)
     i, j = np.triu_indices(d, 1)
     pairs, n = len(i), d + len(i) + d  # x, p_ij >= max(0, x_i + x_j - 1), s_i >= tangents of x_i^2

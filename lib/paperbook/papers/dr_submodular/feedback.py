@@ -33,12 +33,14 @@ class Algorithm(ABC):
         oracle: what the queries are answered with: ``"gradient"`` or ``"value"``.
         base: the :class:`OMBQ` at the bottom.
         explores: whether some rounds play something else than :meth:`intended`.
+        certified: whether the linear regret of the learner in `base` bounds the alpha-regret, as in every reduction here.
    
     """
 
     oracle: str
     base: OMBQ
     explores = False
+    certified = True
 
     @abstractmethod
     def act(self) -> Array:
@@ -246,7 +248,7 @@ class SFTT(Algorithm):
             self._position = integers(self.rng, self.block, *self._batch) if whole else None
             self._exploit = self.algorithm.act()
             (self._explore,) = self.algorithm.queries() if whole else (None,)
-            self._answer: Any = 0.0
+            self._answer: Any = None
         self._mask = None if self._position is None else self._position == where
         if self._mask is None:
             return self._exploit
@@ -265,7 +267,8 @@ class SFTT(Algorithm):
         if answers:
             assert self._mask is not None
             mask = self._mask if self.oracle == "value" else self._mask[..., None]
-            self._answer = namespace(answers[0]).where(mask, answers[0], self._answer + 0 * answers[0])
+            xp = namespace(answers[0])
+            self._answer = xp.where(mask, answers[0], xp.zeros_like(answers[0]) if self._answer is None else self._answer)
         self.t += 1
         if self._position is not None and self.t % self.block == 0:
             self.algorithm.update((self._answer,))

@@ -45,6 +45,15 @@ def _matvec(M: Array, x: Array) -> Array:
     return x @ M.T if M.ndim == 2 else (M @ x[..., None])[..., 0]
 
 
+def _square(name: str, M: Any) -> np.ndarray:
+    """`M` on the CPU; refused unless it is an array of shape ``(d, d)``."""
+    if not hasattr(M, "ndim"):
+        raise TypeError(f"{name}: expected an array, got {type(M).__name__} {M!r}")
+    if M.ndim != 2 or M.shape[0] != M.shape[1]:
+        raise ValueError(f"{name}: expected a square matrix (d, d), got shape {tuple(M.shape)}")
+    return numpy_of(M)
+
+
 @dataclass(frozen=True)
 class QuadraticDR:
     """f(x) = x' H x / 2 + h' x + c with symmetric H whose entries are all <= 0 (experiment E1).
@@ -64,16 +73,23 @@ class QuadraticDR:
     c: Array
 
     def __post_init__(self) -> None:
-        H, h = self.H, self.h
+        H, h, c = self.H, self.h, self.c
+        for name, part in (("H", H), ("h", h)):
+            if not hasattr(part, "ndim"):
+                raise TypeError(f"{name}: expected an array, got {type(part).__name__} {part!r}")
         if H.ndim < 2 or H.shape[-1] != H.shape[-2] or h.shape[-1] != H.shape[-1] or h.shape[:-1] != H.shape[:-2]:
             raise ValueError(f"H, h: expected (..., d, d) and (..., d), got {tuple(H.shape)} and {tuple(h.shape)}")
+        if getattr(c, "ndim", 0) and c.shape != h.shape[:-1]:
+            raise ValueError(f"c: expected a number or shape {tuple(h.shape[:-1])}, got {tuple(c.shape)}")
         xp = namespace(H, h)
-        if not (bool(xp.all(xp.isfinite(H))) and bool(xp.all(xp.isfinite(h)))):
-            raise ValueError("H, h: expected finite numbers")
+        for name, part in (("H", H), ("h", h), ("c", like(c, h))):
+            if not bool(xp.all(xp.isfinite(part))):
+                raise ValueError(f"{name}: expected finite numbers, got {float(part[~xp.isfinite(part)].ravel()[0])}")
         if bool(xp.any(H > 0)):
             raise ValueError(f"H: expected no positive entry (DR-submodular), got {float(xp.max(H))}")
         if bool(xp.any(xp.abs(H - H.swapaxes(-1, -2)) > 1e-12)):
-            raise ValueError("H: expected a symmetric matrix")
+            apart = float(xp.max(xp.abs(H - H.swapaxes(-1, -2))))
+            raise ValueError(f"H: expected a symmetric matrix, got entries {apart:.3g} apart from their mirror image")
 
     @property
     def dim(self) -> int:
@@ -130,14 +146,9 @@ class CutExtension:
     W: Array
 
     def __post_init__(self) -> None:
-        W = self.W
-        if W.ndim != 2 or W.shape[0] != W.shape[1]:
-            raise ValueError(f"W: expected a square matrix (d, d), got shape {tuple(W.shape)}")
-        values = numpy_of(W)
-        if not np.isfinite(values).all() or (values < 0).any():
-            raise ValueError("W: expected finite weights >= 0")
-        if np.diagonal(values).any():
-            raise ValueError("W: expected a zero diagonal (no loops)")
+        check.array("W", _square("W", self.W), 0.0)
+        if (loops := np.diagonal(numpy_of(self.W))).any():
+            raise ValueError(f"W: expected a zero diagonal (no loops), got {loops.max():g}")
 
     @property
     def dim(self) -> int:
@@ -168,14 +179,9 @@ class RevenueExtension:
     P: Array
 
     def __post_init__(self) -> None:
-        P = self.P
-        if P.ndim != 2 or P.shape[0] != P.shape[1]:
-            raise ValueError(f"P: expected a square matrix (d, d), got shape {tuple(P.shape)}")
-        values = numpy_of(P)
-        if not np.isfinite(values).all() or (values < 0).any() or (values >= 1).any():
-            raise ValueError("P: expected probabilities in [0, 1)")
-        if np.diagonal(values).any():
-            raise ValueError("P: expected a zero diagonal")
+        check.array("P", _square("P", self.P), 0.0, 1.0, open_high=True)
+        if (own := np.diagonal(numpy_of(self.P))).any():
+            raise ValueError(f"P: expected a zero diagonal, got {own.max():g}")
 
     @property
     def dim(self) -> int:
@@ -216,11 +222,10 @@ class SoftmaxDPP:
     """
 
     def __init__(self, L: Array, shift: bool = True) -> None:
-        if L.ndim != 2 or L.shape[0] != L.shape[1]:
-            raise ValueError(f"L: expected a square matrix (d, d), got shape {tuple(L.shape)}")
-        values = numpy_of(L)
-        if not np.isfinite(values).all() or np.abs(values - values.T).max() > 1e-9 * max(1.0, np.abs(values).max()):
-            raise ValueError("L: expected a finite symmetric matrix")
+        values = check.array("L", _square("L", L))
+        apart = np.abs(values - values.T).max()
+        if apart > 1e-9 * max(1.0, np.abs(values).max()):
+            raise ValueError(f"L: expected a symmetric matrix, got entries {apart:.3g} apart from their mirror image")
         spectrum = np.linalg.eigvalsh(values)
         if spectrum[0] <= 0:
             raise ValueError(f"L: expected a positive definite matrix, got the eigenvalue {spectrum[0]:.3g}")
@@ -274,6 +279,11 @@ class Smoothed:
 
     f: QuadraticDR
     delta: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.f, QuadraticDR):
+            raise TypeError(f"f: expected a QuadraticDR, whose smoothing is known, got {type(self.f).__name__}")
+        check.number("delta", self.delta, 0.0)
 
     @property
     def dim(self) -> int:
@@ -354,8 +364,12 @@ def stacked(functions: list[QuadraticDR]) -> QuadraticDR:
 def summed(f: QuadraticDR, weights: Array) -> QuadraticDR:
     """sum_i w_i f_i over the first axis of a batch: `weights` ``(m,)`` or ``(..., m)``, >= 0."""
     xp = namespace(f.h)
+    if f.h.ndim != 2:
+        raise ValueError(f"f: expected functions along one batch axis, got the batch {tuple(f.h.shape[:-1])}")
     m, d = f.h.shape
     weights = like(weights, f.h)
+    if not weights.ndim or weights.shape[-1] != m:
+        raise ValueError(f"weights: expected a last axis of {m}, one weight a function, got shape {tuple(weights.shape)}")
     H = (weights @ xp.reshape(f.H, (m, d * d))).reshape(*weights.shape[:-1], d, d)
     return QuadraticDR(H, weights @ f.h, weights @ f.c)
 

@@ -35,11 +35,17 @@ class OnlineLearner(ABC):
     """
 
     def __init__(self, K: Any, batch: tuple[int, ...] = (), x0: Any = None, like_array: Array | None = None) -> None:
+        if not isinstance(batch, tuple):
+            raise TypeError(f"batch: expected a tuple of integers, got {type(batch).__name__} {batch!r}")
         self.K, self.batch = K, tuple(check.integer("batch", size, 1) for size in batch)
         reference = np.zeros(()) if like_array is None else like_array
-        start = np.broadcast_to(np.asarray(K.centre() if x0 is None else x0, dtype=float), (*self.batch, K.dim))
-        if not bool(np.all(K.contains(start))):
-            raise ValueError("x0: expected points of K")
+        first = check.array("x0", K.centre() if x0 is None else x0)
+        if first.shape[-1:] != (K.dim,) or first.shape[:-1] not in ((), self.batch):
+            raise ValueError(f"x0: expected shape ({K.dim},) or {(*self.batch, K.dim)}, got {first.shape}")
+        start = np.broadcast_to(first, (*self.batch, K.dim))
+        inside = np.asarray(K.contains(start))
+        if not inside.all():
+            raise ValueError(f"x0: expected points of K, got {np.atleast_2d(start[~inside])[0].tolist()}")
         self._start = like(start.copy(), reference)
         self.reset()
 
@@ -95,7 +101,10 @@ class OGD(OnlineLearner):
         elif np.ndim(step) == 0:
             check.number("step", step, 0.0, open_low=True)
         else:
-            step = like(check.array("step", step, 0.0, open_low=True), self.x)
+            steps = check.array("step", step, 0.0, open_low=True)
+            if steps.shape != (*self.batch, 1):  # one that broadcasts along the coordinates would be no step size
+                raise ValueError(f"step: expected a number or shape {(*self.batch, 1)}, got {steps.shape}")
+            step = like(steps, self.x)
         self.step = step
 
     def _step(self, g: Array) -> None:

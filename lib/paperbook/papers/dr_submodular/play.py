@@ -49,6 +49,8 @@ class Pool:
     index: Any
 
     def __post_init__(self) -> None:
+        if self.family.h.ndim != 2:
+            raise ValueError(f"family: expected quadratics along one batch axis, got the batch {tuple(self.family.h.shape[:-1])}")
         index = numpy_of(self.index)
         m = self.family.h.shape[0]
         if index.dtype.kind not in "iu" or index.ndim not in (1, 2) or not index.size or index.min() < 0 or index.max() >= m:
@@ -102,7 +104,8 @@ class History:
         linear_regret: max_y sum_t <beta g_t, y - x_t> with the exact g_t, ``(*batch)``; None unless it was asked for. With
             exploration it bounds the alpha-regret from above, whatever the rewards are (T2).
         query_regret: the same with the vectors the learner heard in place of g_t, times beta.
-        gain_norm: sqrt of the sum of their squared norms, ``(*batch)``.
+        gain_norm: sqrt of the sum of their squared norms, ``(*batch)``. This and `query_regret` are NaN for
+            algorithms that are no reduction to one linear learner.
         points: what was played, ``(T, *batch, d)``; None unless kept.
         final: the last iterate of the learner, ``(*batch, d)``.
    
@@ -142,7 +145,9 @@ def play(
    
     """
     T = check.integer("rounds", rounds, 1)
-    check.integer("surrogate_nodes", surrogate_nodes, 0)
+    if check.integer("surrogate_nodes", surrogate_nodes, 0) and not algorithm.certified:
+        raise ValueError(f"surrogate_nodes: expected 0, got {surrogate_nodes}: {type(algorithm).__name__} has no single learner "
+                         "whose linear regret bounds its own")
     base = algorithm.base
     learner, wrapper = base.learner, base.wrapper
     rewards, points, calls = [], [], np.zeros(tuple(learner.batch))
@@ -168,7 +173,7 @@ def play(
         if progress is not None and (t + 1) % every == 0:
             progress(t + 1)
     xp = namespace(learner.x)
-    linear = None
+    linear, unknown = None, 0.0 if algorithm.certified else np.nan
     if surrogate_nodes:
         linear = wrapper.beta * numpy_of((gain_sum * learner.K.lmo(gain_sum)).sum(-1) - gain_dot)
     return History(
@@ -176,8 +181,8 @@ def play(
         calls=calls,
         exploration=numpy_of(exploration + 0 * learner.gain_dot),
         linear_regret=linear,
-        query_regret=wrapper.beta * numpy_of(learner.regret()),
-        gain_norm=numpy_of(learner.gain_square) ** 0.5,
+        query_regret=unknown + wrapper.beta * numpy_of(learner.regret()),
+        gain_norm=unknown + numpy_of(learner.gain_square) ** 0.5,
         points=numpy_of(xp.stack(points)) if keep_points else None,
         final=numpy_of(learner.x),
     )
@@ -208,7 +213,7 @@ def regret(history: History, alpha: float, kind: str, values: Any = None) -> np.
         return history.linear_regret + history.exploration
     if values is None:
         raise ValueError(f"values: expected rewards of the comparators for {kind} regret, got None")
-    u = np.asarray(values, dtype=float)
+    u = check.array("values", values)
     lead = 1 if kind == "dynamic" else 2
     if u.ndim < lead or u.shape[0] != len(rewards) or (u.ndim > lead and u.shape[lead:] != rewards.shape[1:]):
         raise ValueError(f"values: expected {len(rewards)} rounds first, then the batch {rewards.shape[1:]}, got shape {u.shape}")
