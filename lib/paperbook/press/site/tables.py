@@ -115,7 +115,8 @@ class BenchmarkTable(Computed):
             for row in data.get("slopes") or []
         ]
         if slopes:
-            found.append(self.table(f"Cost against size of {slug}", ["Cost against size", "Slope measured", "Theory"], slopes, "pb-slopes"))
+            header = ["Cost against size", "Slope measured", "Theory"]
+            found.append(self.table(f"Cost against size of {slug}", header, slopes, "pb-slopes"))
         return found
 
 
