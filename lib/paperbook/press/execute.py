@@ -314,7 +314,9 @@ def _end(process: subprocess.Popen[str]) -> None:
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(process.pid).children(recursive=True):
+        parent = psutil.Process(process.pid)
+        parent.suspend()  # else it may start its kernel between the next two lines, and that keeps our pipe open
+        for child in parent.children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
     with contextlib.suppress(ProcessLookupError):

@@ -65,8 +65,10 @@ def test_modules_and_names_of_the_library() -> None:
 
 def test_origins_follow_relative_imports() -> None:
     found = library.origins("paperbook.papers.safe_residual.rates")
-    assert found["FloatArray"] == "paperbook.papers.safe_residual.arguments.FloatArray"
-    assert found["check"] == "paperbook.papers.safe_residual.arguments"
+    assert found["FloatArray"] == "paperbook.study.arguments.FloatArray"
+    assert found["check"] == "paperbook.study.arguments"
+    relative = library.origins("paperbook.papers.dr_submodular.wrappers")
+    assert relative["DRSubmodular"] == "paperbook.papers.dr_submodular.functions.DRSubmodular"
     assert found["np"] == "numpy" and found["minimax_rate"] == "paperbook.papers.safe_residual.rates.minimax_rate"
 
 
