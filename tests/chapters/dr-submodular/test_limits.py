@@ -297,3 +297,20 @@ def test_a_reset_walker_counts_from_zero() -> None:
 def test_paths_have_no_negative_length() -> None:
     with pytest.raises(ValueError, match="path_length: expected finite numbers"):
         ImprovedAder(K, horizon=10, gain_bound=1.0).bound(-1.0)
+
+
+@pytest.mark.parametrize("k", [1, 12])
+def test_the_sphere_of_a_graph_run_leaves_half_of_the_room(k: int) -> None:
+    """Radius and gain bound by hand: a ball of radius k/(d + sqrt d) fits, |values| <= total weight M, so ||q|| <= d M / delta."""
+    cfg = configure(GraphsConfig, {"k": k, "feedback": "one value", "learner": "ader", "rounds": 10_000})
+    W = studies_graphs.weights("karate")
+    made: Any = studies_graphs.graph_algorithm(cfg, W, rng(), np.zeros(()))
+    delta = min(0.3 * 10_000**-0.25, 0.5 * k / (34 + 34**0.5))
+    assert made.delta == pytest.approx(delta, rel=1e-12)
+    assert made.base.learner.gain_bound == pytest.approx(34 * 156 / delta, rel=1e-12)  # 78 edges, once a direction
+
+
+def test_every_feedback_and_horizon_has_random_numbers_of_its_own() -> None:
+    draws = [studies._stream_of(studies.Place(), 0, feedback, T, name).random()
+             for feedback in studies.FEEDBACKS for T in (100, 200) for name in ("z", "direction", "position")]  # fmt: skip
+    assert len(set(draws)) == len(draws) == 30
