@@ -301,7 +301,7 @@ def test_paths_have_no_negative_length() -> None:
 
 @pytest.mark.parametrize("k", [1, 12])
 def test_the_sphere_of_a_graph_run_leaves_half_of_the_room(k: int) -> None:
-    """Radius and gain bound by hand: a ball of radius k/(d + sqrt d) fits, |values| <= total weight M, so ||q|| <= d M / delta."""
+    """Radius and gain bound by hand: a ball of radius k/(d + sqrt d) fits, |values| <= total weight M, so |q| <= d M / delta."""
     cfg = configure(GraphsConfig, {"k": k, "feedback": "one value", "learner": "ader", "rounds": 10_000})
     W = studies_graphs.weights("karate")
     made: Any = studies_graphs.graph_algorithm(cfg, W, rng(), np.zeros(()))
@@ -314,3 +314,17 @@ def test_every_feedback_and_horizon_has_random_numbers_of_its_own() -> None:
     draws = [studies._stream_of(studies.Place(), 0, feedback, T, name).random()
              for feedback in studies.FEEDBACKS for T in (100, 200) for name in ("z", "direction", "position")]  # fmt: skip
     assert len(set(draws)) == len(draws) == 30
+
+
+def test_a_graph_run_reports_what_the_loop_of_the_library_measures() -> None:
+    """The same algorithm and stream through `play`, which keeps its own sums; 78 ties of weight 1."""
+    cfg = configure(GraphsConfig, {"rounds": 50, "reps": 3})
+    found = studies_graphs.graph_study(cfg)
+    W = studies_graphs.weights("karate")
+    made = studies_graphs.graph_algorithm(cfg, W, studies.Place().stream(cfg.seed, "graph"), np.zeros(()))
+    history = rounds.play(rounds.Fixed(CutExtension(W)), made, 50)
+    # sums in another order
+    np.testing.assert_allclose(found["average"], history.average_reward, rtol=1e-12)
+    np.testing.assert_allclose(found["certificate"], np.e * (history.average_reward + history.query_regret / 50), rtol=1e-12)
+    assert found["total_weight"] == 78
+    assert (found["certificate"] > found["optimum"]).all()
