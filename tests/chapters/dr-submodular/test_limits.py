@@ -11,6 +11,7 @@ import torch
 from paperbook.papers.dr_submodular import play as rounds
 from paperbook.papers.dr_submodular import studies, studies_drift, studies_graphs
 from paperbook.papers.dr_submodular.arrays import numpy_of
+from paperbook.papers.dr_submodular.ascent import ExpReparamAscent
 from paperbook.papers.dr_submodular.config import FeedbackConfig, OneGradientConfig
 from paperbook.papers.dr_submodular.config_graphs import GraphsConfig, NonStationaryConfig
 from paperbook.papers.dr_submodular.feedback import FOTZO, OMBQ, SFTT
@@ -328,3 +329,51 @@ def test_a_graph_run_reports_what_the_loop_of_the_library_measures() -> None:
     np.testing.assert_allclose(found["certificate"], np.e * (history.average_reward + history.query_regret / 50), rtol=1e-12)
     assert found["total_weight"] == 78
     assert (found["certificate"] > found["optimum"]).all()
+
+
+# --- the optimiser --------------------------------------------------------------------------------------------------------
+
+
+def _parameter(*shape: int, value: float = 0.1) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.full(shape, value, dtype=torch.float64))
+
+
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    reward = x.sum()
+    reward.backward()
+    return reward
+
+
+@pytest.mark.parametrize(("reward", "error", "message"), [
+    (_twice, ValueError, "closure: expected the reward alone, got gradients as well"),  # torch's own habit; counted twice
+    (lambda x: x.sum() * float("nan"), ValueError, "closure: expected a finite reward, got nan"),
+    (lambda x: x + 0, TypeError, r"closure: expected a scalar tensor that depends on the parameters, got shape \(3,\)"),
+    (lambda x: 1.0, TypeError, "closure: expected a scalar tensor .*, got float"),
+    (lambda x: x.detach().sum(), TypeError, r"closure: expected a scalar tensor .*, got shape \(\)"),
+])  # fmt: skip
+def test_rewards_that_teach_nothing_leave_the_point_alone(reward: Any, error: type[Exception], message: str) -> None:
+    x = _parameter(3)
+    optimiser = ExpReparamAscent([x], K)
+    with pytest.raises(error, match=message):
+        optimiser.step(lambda: reward(x))
+    assert torch.equal(x.detach(), torch.full((3,), 0.1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("group", "error", "message"), [
+    ({"params": [_parameter(4)]}, ValueError, r"params: expected a last axis of 3, got shape \(4,\)"),
+    ({"params": [_parameter(3, value=float("nan"))]}, ValueError, "params: expected finite numbers"),
+    ({"params": [torch.zeros(3, dtype=torch.int64)]}, TypeError, "params: expected floating-point numbers, got torch.int64"),
+    ({"params": [_parameter(3)], "lr": -1.0}, ValueError, "lr: expected a finite number"),
+])  # fmt: skip
+def test_later_parameters_are_checked_like_the_first(group: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ExpReparamAscent([dict(group)], K)
+    optimiser = ExpReparamAscent([_parameter(3)], K)
+    with pytest.raises(error, match=message):
+        optimiser.add_param_group(dict(group))
+    assert len(optimiser.param_groups) == 1
+    far = _parameter(3, value=5.0)
+    optimiser.add_param_group({"params": [far]})
+    assert bool(K.contains(far.detach()))
+    with pytest.raises(TypeError, match="generator: expected a torch.Generator or None, got Generator"):
+        ExpReparamAscent([_parameter(3)], K, generator=rng())  # type: ignore[arg-type]
