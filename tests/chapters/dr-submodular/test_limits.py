@@ -377,3 +377,12 @@ def test_later_parameters_are_checked_like_the_first(group: dict[str, Any], erro
     assert bool(K.contains(far.detach()))
     with pytest.raises(TypeError, match="generator: expected a torch.Generator or None, got Generator"):
         ExpReparamAscent([_parameter(3)], K, generator=rng())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("feedback", ["one value", "bandit"])
+def test_options_of_a_rung_reach_the_layer_they_are_for(feedback: str) -> None:
+    task = studies.problem(2, 1.0, 0.1, 5, 0)
+    for baseline in (False, True):
+        made: Any = studies.algorithm(task, feedback, 100, 2, lambda name: rng(), baseline=baseline, delta=0.05, step=0.5)
+        layer = made.algorithm if feedback == "bandit" else made
+        assert layer.baseline is baseline and layer.delta == 0.05 and made.base.learner.step == 0.5
