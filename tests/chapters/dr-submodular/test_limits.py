@@ -386,3 +386,12 @@ def test_options_of_a_rung_reach_the_layer_they_are_for(feedback: str) -> None:
         made: Any = studies.algorithm(task, feedback, 100, 2, lambda name: rng(), baseline=baseline, delta=0.05, step=0.5)
         layer = made.algorithm if feedback == "bandit" else made
         assert layer.baseline is baseline and layer.delta == 0.05 and made.base.learner.step == 0.5
+
+
+@pytest.mark.parametrize(("rise", "refused"), [(5e-9, True), (1e-10, False)])
+def test_the_slack_for_rounding_is_no_larger_than_said(rise: float, refused: bool) -> None:
+    """A gradient of size 1 that rises by up to `rise` along the first coordinate; the slack is 1e-9."""
+    def grad(x: Any) -> Any:
+        return np.stack([1 + rise * x[..., 0], -np.ones_like(x[..., 0])], axis=-1)
+
+    assert is_dr_submodular(LambdaDR(lambda x: x.sum(-1), grad, 2), rng()) is not refused
