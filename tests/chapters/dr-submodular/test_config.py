@@ -16,6 +16,8 @@ from paperbook.study.params import Config, ParameterError, configure
 CONFIGS = [kind for _, kind in inspect.getmembers(config, inspect.isclass)
            if issubclass(kind, config.PageConfig) and kind is not config.PageConfig]  # fmt: skip
 INF = float("1e400")
+# a budget that suits every dimension: vertices to list on page 3, room for the sphere on page 4
+BESIDE: dict[Any, dict[str, Any]] = {OneGradientConfig: {"budget": 1.0}, FeedbackConfig: {"budget": 16.0}}
 LADDERS = [kind for kind in CONFIGS if "horizons" in kind.model_fields]
 
 
@@ -46,7 +48,8 @@ def test_every_number_has_a_range_and_keeps_it(kind: Any, name: str) -> None:
         with pytest.raises(ParameterError, match=rf"^{name}: .*got "):
             configure(kind, {name: type(field.default)(limit + outside[rule])})
     for rule in limits.keys() & {"ge", "le"}:
-        assert getattr(configure(kind, {name: type(field.default)(limits[rule])}), name) == limits[rule]
+        given = {**BESIDE.get(kind, {}), name: type(field.default)(limits[rule])}
+        assert getattr(configure(kind, given), name) == limits[rule]
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, name in NUMBERS
@@ -102,6 +105,7 @@ def test_work_and_memory_grow_with_the_rounds() -> None:
     small, large = FeedbackConfig(horizons=[100, 200]), FeedbackConfig(horizons=[100, 20_000_000])
     assert large.work().amount == (100 + 20_000_000) * 5 and small.work().amount == 300 * 5
     assert FeedbackConfig(horizons=[100, 200], feedbacks=["bandit"]).work().amount == 300
-    # rewards, indices and one more array of 20 million rounds and 16 copies, 8 bytes each, beside the interpreter
-    assert large.needs().memory_gb == pytest.approx(0.5 + 3 * 2.56)
+    # rewards, indices and one more array of 20 million rounds and 16 copies, 8 bytes each, beside the interpreter, and three
+    # arrays of 50 quadratics at the 4,096 vertices of the box in 12 dimensions
+    assert large.needs().memory_gb == pytest.approx(0.5 + 3 * 2.56 + 3 * 50 * 4096 * 12 * 8e-9)
     assert OneGradientConfig(horizons=[100, 200]).work().amount == 900

@@ -27,11 +27,19 @@ def namespace(*arrays: Array) -> Any:
 
 
 def like(value: Any, reference: Array) -> Array:
-    """`value` as an array of the kind, dtype and device of `reference`."""
+    """`value` as an array of the kind, dtype and device of `reference`; float64 where that holds integers (they would cut it)."""
     xp = namespace(reference)
     if xp.__name__.endswith("numpy"):
-        return np.asarray(value, dtype=reference.dtype)
-    return xp.asarray(value, dtype=reference.dtype, device=reference.device)
+        return np.asarray(value, dtype=reference.dtype if reference.dtype.kind == "f" else np.float64)
+    dtype = reference.dtype if reference.dtype.is_floating_point else xp.float64
+    return xp.asarray(value, dtype=dtype, device=reference.device)
+
+
+def last_axis(name: str, x: Array, dim: int) -> Array:
+    """Return `x`; ValueError unless its last axis has length `dim` (a shape is known without asking the device)."""
+    if x.ndim == 0 or x.shape[-1] != dim:
+        raise ValueError(f"{name}: expected shape (..., {dim}), got {tuple(x.shape)}")
+    return x
 
 
 def numpy_of(x: Array) -> np.ndarray:
@@ -47,6 +55,18 @@ def is_stream(name: str, rng: Any) -> Any:
     if isinstance(rng, np.random.Generator) or (torch is not None and isinstance(rng, torch.Generator)):
         return rng
     raise TypeError(f"{name}: expected a numpy.random.Generator or a torch.Generator, got {type(rng).__name__} {rng!r}")
+
+
+def stream_for(name: str, rng: Any, x: Array) -> Any:
+    """Return `rng`; TypeError unless it is a generator of the library and the kind of device that `x` belongs to."""
+
+    def home(thing: Any, is_numpy: bool) -> str:
+        return "numpy" if is_numpy else f"torch on {thing.device.type}"
+
+    ours = home(is_stream(name, rng), isinstance(rng, np.random.Generator))
+    if ours != (theirs := home(x, isinstance(x, np.ndarray))):
+        raise TypeError(f"{name}: expected a generator of {theirs}, where the iterates are, got one of {ours}")
+    return rng
 
 
 def uniform(rng: Stream, *shape: int) -> Array:

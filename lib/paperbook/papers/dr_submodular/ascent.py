@@ -42,24 +42,54 @@ class ExpReparamAscent(Optimizer):
             lr = check.number("lr", lr, 0.0, open_low=True)
         if not K.is_down_closed():
             raise ValueError("K: expected a down-closed set, got one that is not")
-        self.K, self.generator = K, generator
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError(f"generator: expected a torch.Generator or None, got {type(generator).__name__}")
+        self.K, self.generator, self._made = K, generator, False
         super().__init__(params, {"lr": lr})
-        for group in self.param_groups:
-            if group["lr"] is not None:
-                check.number("lr", group["lr"], 0.0, open_low=True)
+        for group in self.param_groups:  # not before all of them are accepted
+            self._enter(group)
+        self._made = True
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take further parameters, of shape ``(..., d)``, and move them to the nearest point of K.
+
+        Raises:
+            ValueError: a parameter of another shape, with numbers that are not finite, or a step that is not above 0.
+            TypeError: a parameter of integers.
+
+        """
+        super().add_param_group(param_group)
+        try:
+            self._accept(self.param_groups[-1])
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+        if self._made:
+            self._enter(self.param_groups[-1])
+
+    def _accept(self, group: dict[str, Any]) -> None:
+        if group["lr"] is not None:
+            check.number("lr", group["lr"], 0.0, open_low=True)
+        for p in group["params"]:
+            if not p.ndim or p.shape[-1] != self.K.dim:
+                raise ValueError(f"params: expected a last axis of {self.K.dim}, got shape {tuple(p.shape)}")
+            if not p.is_floating_point():
+                raise TypeError(f"params: expected floating-point numbers, got {p.dtype}")
+            if not bool(torch.isfinite(p).all()):
+                raise ValueError("params: expected finite numbers, got some that are not")
+
+    def _enter(self, group: dict[str, Any]) -> None:
+        with torch.no_grad():
             for p in group["params"]:
-                if not p.ndim or p.shape[-1] != K.dim:
-                    raise ValueError(f"params: expected a last axis of {K.dim}, got shape {tuple(p.shape)}")
-        with torch.no_grad():  # not before all of them are accepted
-            for group in self.param_groups:
-                for p in group["params"]:
-                    p.copy_(K.project(p))
+                p.copy_(self.K.project(p))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One ascent step; `closure` computes the reward, a scalar, at the parameters' present values, and is called once.
 
         Raises:
-            ValueError: without a closure: the gradient is wanted elsewhere than at x.
+            ValueError: without a closure: the gradient is wanted elsewhere than at x; a closure that has done the backward pass
+                itself, whose gradient would count twice; a reward that is not finite.
+            TypeError: a reward that is no scalar tensor with a gradient.
        
         """
         if closure is None:
@@ -77,6 +107,13 @@ class ExpReparamAscent(Optimizer):
         try:
             with torch.enable_grad():
                 reward = closure()
+                if not isinstance(reward, torch.Tensor) or reward.numel() != 1 or not reward.requires_grad:
+                    got = f"shape {tuple(reward.shape)}" if isinstance(reward, torch.Tensor) else type(reward).__name__
+                    raise TypeError(f"closure: expected a scalar tensor that depends on the parameters, got {got}")
+                if any(p.grad is not None for p, _ in parameters):
+                    raise ValueError("closure: expected the reward alone, got gradients as well; its backward pass is done here")
+                if not bool(torch.isfinite(reward)):
+                    raise ValueError(f"closure: expected a finite reward, got {float(reward.detach())}")
                 reward.backward()
         finally:
             with torch.no_grad():  # an error must not leave the parameters at the random point

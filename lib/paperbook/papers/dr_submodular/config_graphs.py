@@ -8,8 +8,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from paperbook.papers.dr_submodular.config import Device
 from paperbook.study.params import Config
 from paperbook.study.requirements import Asset, Needs, Work
+
+_NODES = {"karate": 34, "les_miserables": 77, "davis": 32, "edge_list": 4039, "movielens": 3706}
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -25,16 +28,19 @@ class NonStationaryConfig(Config):
     )
     segments: list[Positive] = Field([1, 4, 16], min_length=2, description="numbers S of segments, increasing; 1, 4, 16 first")
     reps: int = Field(8, ge=2, description="independent copies: sequences and queries of their own")
-    packing_dims: list[Annotated[int, Field(ge=2)]] = Field([5, 10, 20], min_length=1, description="dimensions of the polytopes")
+    packing_dims: list[Annotated[int, Field(ge=2, le=1000)]] = Field(
+        [5, 10, 20], min_length=1, description="dimensions of the polytopes, increasing"
+    )
     packing_rounds: int = Field(50, ge=2, description="rounds on each polytope")
     packing_copies: int = Field(64, ge=2, description="copies that play at once on each polytope")
 
     @model_validator(mode="after")
     def _fits_together(self) -> NonStationaryConfig:
-        for name, needed in (("t_grid", {3200}), ("segments", {1, 4, 16})):
+        for name, needed in (("t_grid", {3200}), ("segments", {1, 4, 16}), ("packing_dims", set())):
             values = getattr(self, name)
             if values != sorted(set(values)) or not needed <= set(values):
-                raise ValueError(f"{name}: expected increasing numbers with {sorted(needed)} among them, got {values}")
+                among = f" with {sorted(needed)} among them" if needed else ""
+                raise ValueError(f"{name}: expected increasing numbers{among}, got {values}")
         if self.segments[-1] > self.t_grid[0]:
             raise ValueError(f"segments: expected at most t_grid[0] = {self.t_grid[0]} of them, got {self.segments[-1]}")
         return self
@@ -42,7 +48,8 @@ class NonStationaryConfig(Config):
     def needs(self) -> Needs:
         """Gains, iterates, paths and rewards of every vertex for the longest horizon, a few copies of each."""
         numbers = self.t_grid[-1] * len(self.segments) * self.reps * self.dim
-        return Needs(memory_gb=0.4 + 20 * 8 * numbers / 1e9)
+        packing = self.packing_rounds * self.packing_copies * self.packing_dims[-1]
+        return Needs(memory_gb=0.4 + (20 * 8 * numbers + 2 * 8 * packing) / 1e9)
 
     def work(self) -> Work:
         """Rounds, each with a fixed cost beside that of its copies."""
@@ -68,13 +75,20 @@ class GraphsConfig(Config):
     )
     learner: Literal["ogd", "ader", "so_ogd"] = Field("ogd", description="online linear learner")
     wrapper: Literal["exponential", "anchored", "identity"] = Field("exponential", description="row of the table of wrappers")
-    device: str = Field("numpy", description="numpy, a torch device (cpu, cuda, cuda:<i>), or auto: CUDA, else numpy")
+    device: Device = Field("numpy", description="numpy, a torch device (cpu, cuda, cuda:<i>), or auto: CUDA, else numpy")
     peers: bool = Field(True, description="also run peers, determinants, quadratics and what breaks (seconds)")
 
     @model_validator(mode="after")
     def _fits_together(self) -> GraphsConfig:
         if self.graph in ("edge_list", "movielens") and not self.path:
             raise ValueError(f"path: graph={self.graph!r} expects a file, got an empty text")
+        if self.graph not in ("edge_list", "movielens") and self.max_nodes:
+            raise ValueError(f"max_nodes: graph={self.graph!r} expects 0, all nodes, got {self.max_nodes}")
+        if self.max_nodes == 1:
+            raise ValueError("max_nodes: expected 0 (all) or at least 2, between which there can be an edge, got 1")
+        most = self.max_nodes or _NODES[self.graph]
+        if self.k > most and (self.max_nodes or self.graph not in ("edge_list", "movielens")):  # of files, read first
+            raise ValueError(f"k: expected at most the number of nodes, {most}, got {self.k}")
         if self.feedback != "gradient" and self.wrapper != "exponential":
             raise ValueError(f"wrapper: feedback={self.feedback!r} expects 'exponential', got {self.wrapper!r}")
         return self
@@ -109,7 +123,7 @@ class GraphsConfig(Config):
 
     def _nodes(self) -> int:
         """Nodes; of files, what their publishers say, where no limit is set."""
-        whole = {"karate": 34, "les_miserables": 77, "davis": 32, "edge_list": 4039, "movielens": 3706}[self.graph]
+        whole = _NODES[self.graph]
         if self.graph in ("edge_list", "movielens") and self.max_nodes:
             return min(whole, self.max_nodes) if self.graph == "movielens" else self.max_nodes
         return whole

@@ -20,7 +20,7 @@ from typing import Any
 
 from paperbook.study import arguments as check
 
-from .arrays import Array, Stream, integers, is_stream, namespace, numpy_of, sphere
+from .arrays import Array, Stream, integers, like, namespace, numpy_of, sphere, stream_for
 from .functions import DRSubmodular
 from .learners import OnlineLearner
 from .wrappers import Wrapper
@@ -86,7 +86,7 @@ class OMBQ(Algorithm):
 
     def __init__(self, learner: OnlineLearner, wrapper: Wrapper, rng: Stream, nodes: int | None = None) -> None:
         wrapper.check_set(learner.K)
-        self.learner, self.wrapper, self.rng = learner, wrapper, is_stream("rng", rng)
+        self.learner, self.wrapper, self.rng = learner, wrapper, stream_for("rng", rng, learner.act())
         self.nodes = None if nodes is None else check.integer("nodes", nodes, 1)
         self.base = self
 
@@ -166,10 +166,11 @@ class FOTZO(Algorithm):
     oracle = "value"
 
     def __init__(self, algorithm: Algorithm, delta: float, rng: Stream, two_point: bool = False, baseline: bool = True) -> None:
-        if algorithm.oracle != "gradient" or algorithm.base.nodes is not None:
+        if algorithm.oracle != "gradient" or algorithm.base.nodes is not None or algorithm.explores:
             raise ValueError("algorithm: expected a first-order algorithm with one random query a round")
         self.delta = check.number("delta", delta, 0.0, 0.5, open_low=True, open_high=True)
-        self.algorithm, self.base, self.rng = algorithm, algorithm.base, is_stream("rng", rng)
+        self.algorithm, self.base = algorithm, algorithm.base
+        self.rng = stream_for("rng", rng, self.base.learner.act())
         self.two_point, self.baseline = two_point, baseline
         self._mean, self._heard = 0.0, 0
 
@@ -184,7 +185,7 @@ class FOTZO(Algorithm):
     def queries(self) -> tuple[Array, ...]:
         """point(u) + delta v, and point(u) - delta v with two points."""
         (u,) = self.algorithm.queries()
-        self._v = sphere(self.rng, *u.shape)
+        self._v = like(sphere(self.rng, *u.shape), u)
         centre = self.point(u)
         first = centre + self.delta * self._v
         return (first, centre - self.delta * self._v) if self.two_point else (first,)
@@ -237,11 +238,18 @@ class SFTT(Algorithm):
         self.block = check.integer("block", block, 1)
         self.horizon = check.integer("horizon", horizon, self.block)
         self.algorithm, self.base, self.oracle = algorithm, algorithm.base, algorithm.oracle
-        self.rng, self.t = is_stream("rng", rng), 0
+        self.rng, self.t = stream_for("rng", rng, self.base.learner.act()), 0
         self._batch = tuple(algorithm.base.learner.batch)
 
     def act(self) -> Array:
-        """The query point where this round was drawn, else what the algorithm inside plays."""
+        """The query point where this round was drawn, else what the algorithm inside plays.
+
+        Raises:
+            ValueError: the horizon is over: no block is left, and what followed would never be learned from.
+
+        """
+        if self.t >= self.horizon:
+            raise ValueError(f"horizon: expected at most {self.horizon} rounds, got a further one; make a new algorithm")
         where = self.t % self.block
         if where == 0:
             whole = self.t + self.block <= self.horizon

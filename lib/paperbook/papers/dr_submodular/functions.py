@@ -19,7 +19,7 @@ import numpy as np
 
 from paperbook.study import arguments as check
 
-from .arrays import Array, Stream, is_stream, like, namespace, numpy_of, uniform
+from .arrays import Array, Stream, is_stream, last_axis, like, namespace, numpy_of, uniform
 
 VERTEX_DIMENSIONS = 16
 """Up to this dimension all 2^d vertices are looked at; above, a random sample of them."""
@@ -42,14 +42,20 @@ class DRSubmodular(Protocol):
 
 def _matvec(M: Array, x: Array) -> Array:
     """``M x`` over broadcast batch axes; for one matrix a plain product, which BLAS does at once for the whole batch."""
+    last_axis("x", x, M.shape[-1])
     return x @ M.T if M.ndim == 2 else (M @ x[..., None])[..., 0]
+
+
+def _own(x: Array) -> Array:
+    """A copy: what was checked must not change when the caller's array does."""
+    return x.copy() if isinstance(x, np.ndarray | np.generic) else x.clone()
 
 
 def _square(name: str, M: Any) -> np.ndarray:
     """`M` on the CPU; refused unless it is an array of shape ``(d, d)``."""
     if not hasattr(M, "ndim"):
         raise TypeError(f"{name}: expected an array, got {type(M).__name__} {M!r}")
-    if M.ndim != 2 or M.shape[0] != M.shape[1]:
+    if M.ndim != 2 or M.shape[0] != M.shape[1] or not M.shape[0]:
         raise ValueError(f"{name}: expected a square matrix (d, d), got shape {tuple(M.shape)}")
     return numpy_of(M)
 
@@ -77,7 +83,7 @@ class QuadraticDR:
         for name, part in (("H", H), ("h", h)):
             if not hasattr(part, "ndim"):
                 raise TypeError(f"{name}: expected an array, got {type(part).__name__} {part!r}")
-        if H.ndim < 2 or H.shape[-1] != H.shape[-2] or h.shape[-1] != H.shape[-1] or h.shape[:-1] != H.shape[:-2]:
+        if not h.ndim or not h.shape[-1] or tuple(H.shape) != (*h.shape, h.shape[-1]):
             raise ValueError(f"H, h: expected (..., d, d) and (..., d), got {tuple(H.shape)} and {tuple(h.shape)}")
         if getattr(c, "ndim", 0) and c.shape != h.shape[:-1]:
             raise ValueError(f"c: expected a number or shape {tuple(h.shape[:-1])}, got {tuple(c.shape)}")
@@ -90,6 +96,10 @@ class QuadraticDR:
         apart = float(xp.max(xp.abs(H - H.swapaxes(-1, -2))))
         if apart > 1e-12 * max(1.0, float(xp.max(xp.abs(H)))):  # a sum of many rounds is large, and so is its rounding
             raise ValueError(f"H: expected a symmetric matrix, got entries {apart:.3g} apart from their mirror image")
+        for name, part in (("H", H), ("h", h)):
+            object.__setattr__(self, name, _own(part))
+        if hasattr(c, "ndim"):
+            object.__setattr__(self, "c", _own(c))
 
     @property
     def dim(self) -> int:
@@ -124,6 +134,7 @@ class QuadraticDR:
         """
         d = check.integer("dim", dim, 1, VERTEX_DIMENSIONS)
         check.number("rho", rho, 0.0, 1.0, open_low=True, open_high=True)
+        batch = tuple(check.integer("batch", size, 1) for size in batch)
         raw = -check.generator("rng", rng).random((*batch, d, d))
         H = (raw + raw.swapaxes(-1, -2)) / 2
         h = -rho * H.sum(-1)
@@ -149,6 +160,7 @@ class CutExtension:
         check.array("W", _square("W", self.W), 0.0)
         if (loops := np.diagonal(numpy_of(self.W))).any():
             raise ValueError(f"W: expected a zero diagonal (no loops), got {loops.max():g}")
+        object.__setattr__(self, "W", _own(self.W))
 
     @property
     def dim(self) -> int:
@@ -182,6 +194,7 @@ class RevenueExtension:
         check.array("P", _square("P", self.P), 0.0, 1.0, open_high=True)
         if (own := np.diagonal(numpy_of(self.P))).any():
             raise ValueError(f"P: expected a zero diagonal, got {own.max():g}")
+        object.__setattr__(self, "P", _own(self.P))
 
     @property
     def dim(self) -> int:
@@ -190,7 +203,7 @@ class RevenueExtension:
 
     def _misses(self, x: Array) -> tuple[Array, Array]:
         """1 - p_ij x_j, ``(..., i, j)``, and its product over j, ``(..., i)``: nobody persuades i."""
-        factors = 1 - self.P * x[..., None, :]
+        factors = 1 - self.P * last_axis("x", x, self.dim)[..., None, :]
         return factors, namespace(x).prod(factors, axis=-1)
 
     def value(self, x: Array) -> Array:
@@ -229,8 +242,8 @@ class SoftmaxDPP:
         spectrum = np.linalg.eigvalsh(values)
         if spectrum[0] <= 0:
             raise ValueError(f"L: expected a positive definite matrix, got the eigenvalue {spectrum[0]:.3g}")
-        self.L, self.offset = L, 0.0
-        self._excess = L - like(np.eye(len(values)), L)
+        self.L, self.offset = _own(L), 0.0
+        self._excess = self.L - like(np.eye(len(values)), L)
         if shift and self.dim <= VERTEX_DIMENSIONS:
             self.offset = -min_on_vertices(self)
         elif shift:
@@ -242,7 +255,7 @@ class SoftmaxDPP:
         return int(self.L.shape[-1])
 
     def _matrix(self, x: Array) -> Array:
-        return x[..., :, None] * self._excess + like(np.eye(self.dim), self.L)
+        return last_axis("x", x, self.dim)[..., :, None] * self._excess + like(np.eye(self.dim), self.L)
 
     def value(self, x: Array) -> Array:
         """f at `x` ``(..., d)``."""
@@ -426,8 +439,8 @@ def check_nonnegative(f: DRSubmodular, rng: np.random.Generator | None = None, t
     own_batch = f.h.ndim - 1 if isinstance(f, QuadraticDR) else 0
     values = numpy_of(f.value(_at_home(f, points.reshape(len(points), *(1,) * own_batch, f.dim))))
     values = values.reshape(len(points), -1).min(axis=1)
-    worst = int(values.argmin())
-    if values[worst] < -tol:
+    worst = int(values.argmin())  # the first NaN, if there is one
+    if not values[worst] >= -tol:
         chosen = np.flatnonzero(points[worst]).tolist()
         raise ValueError(f"f: expected f >= 0 on the whole box, got {values[worst]:.6g} at the vertex with ones at {chosen}; "
                          "add a constant")
@@ -454,6 +467,10 @@ def check_dr_submodular(f: DRSubmodular, rng: np.random.Generator, n: int = 200,
     low = np.concatenate([ends[0], ends[0]])
     high = np.concatenate([ends[1], single])
     before, after = (numpy_of(f.grad(_at_home(f, x))) for x in (low, high))
+    for points, gradient in ((low, before), (high, after)):
+        if gradient.shape != points.shape or not np.isfinite(gradient).all():
+            bad = "" if gradient.shape != points.shape else ", not all finite"
+            raise ValueError(f"f: expected finite gradients of shape {points.shape}, got shape {gradient.shape}{bad}")
     rise = after - before
     row, i = np.unravel_index(int(rise.argmax()), rise.shape)
     if rise[row, i] > tol * max(1.0, float(np.abs(before).max())):

@@ -145,7 +145,7 @@ class SOOGD(OnlineLearner):
         like_array: Array | None = None,
     ) -> None:  # fmt: skip
         T = check.integer("horizon", horizon, 1)
-        G = check.number("gain_bound", gain_bound, 0.0, open_low=True)
+        self.gain_bound = G = check.number("gain_bound", gain_bound, 0.0, open_low=True)
         self.delta, self.radius = T**-0.5, K.inner_ball()[1]
         # OPEN(paper, SO-OGD): the constants of step and shrinkage; these balance the two terms of the regret (page 5)
         self.step = K.diameter / (G * T**0.5) if step is None else check.number("step", step, 0.0, open_low=True)
@@ -157,6 +157,10 @@ class SOOGD(OnlineLearner):
         self.oracle_calls = 0 * self.gain_dot
 
     def _step(self, g: Array) -> None:
+        # the walk back goes delta r at a time: some excess voids the bound on regret only, a thousandfold takes forever
+        longest = float(namespace(g).max((g * g).sum(-1))) ** 0.5
+        if not longest <= 1000 * self.gain_bound:
+            raise ValueError(f"g: expected norms within gain_bound = {self.gain_bound:g}, got {longest:g}")
         y = self.x + self.step * g
         active = self.gain_dot == self.gain_dot  # all True, in the kind of the arrays
         while True:
@@ -221,6 +225,6 @@ class ImprovedAder(OnlineLearner):
     def bound(self, path_length: Any) -> Any:
         """Bound on the dynamic regret against paths of length P_T: the best expert's regret and the price of finding it."""
         T, G, D = self.horizon, self.gain_bound, self.K.diameter
-        P = np.asarray(path_length, dtype=float)
+        P = check.array("path_length", path_length, 0.0)
         k = np.floor(0.5 * np.log2(1 + 4 * P / (7 * D))) + 1
         return 0.75 * G * np.sqrt(2 * T * (7 * D**2 + 4 * D * P)) + 0.5 * G * D * math.sqrt(2 * T) * (1 + 2 * np.log(k + 1))

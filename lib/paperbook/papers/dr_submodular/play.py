@@ -57,11 +57,13 @@ class Pool:
             raise ValueError(f"index: expected integers in 0..{m - 1} of shape (T,) or (T, B), got {index.dtype} {index.shape}")
 
     def __getitem__(self, t: int) -> QuadraticDR:
+        if not 0 <= t < len(self.index):
+            raise IndexError(f"t: expected a round in 0..{len(self.index) - 1}, got {t}; index has no more")
         return take(self.family, self.index[t])
 
     def total(self, rounds: int) -> QuadraticDR:
         """Sum of the first `rounds` rewards: one quadratic, or one a copy."""
-        index = numpy_of(self.index)[:rounds]
+        index = numpy_of(self.index)[: check.integer("rounds", rounds, 1, len(self.index))]
         m = self.family.h.shape[0]
         counts = np.apply_along_axis(np.bincount, 0, index, minlength=m).T.astype(float)
         return summed(self.family, counts)
@@ -90,6 +92,8 @@ class Segments:
         return np.searchsorted(np.asarray(self.starts), t, side="right") - 1
 
     def __getitem__(self, t: int) -> DRSubmodular:
+        if t < 0:
+            raise IndexError(f"t: expected a round >= 0, got {t}")
         return self.functions[int(self.segment(t))]
 
 
@@ -135,6 +139,7 @@ def play(
     Args:
         env: the adversary.
         algorithm: an :class:`~paperbook.papers.dr_submodular.feedback.Algorithm` at its first round; it is used up.
+            Two algorithms need a learner each.
         rounds: T >= 1.
         surrogate_nodes: quadrature nodes for the exact linear regret, 0 to leave it out (it costs that many gradients a round).
         keep_points: store every point played.
@@ -142,7 +147,11 @@ def play(
 
     Returns:
         A :class:`History`.
-   
+
+    Raises:
+        ValueError: an algorithm that has played before; in any round a reward of another dimension than the set's, or values
+            of another shape than the batch; rewards or iterates that are not finite (looked for about a hundred times).
+
     """
     T = check.integer("rounds", rounds, 1)
     if check.integer("surrogate_nodes", surrogate_nodes, 0) and not algorithm.certified:
@@ -150,13 +159,20 @@ def play(
                          "whose linear regret bounds its own")
     base = algorithm.base
     learner, wrapper = base.learner, base.wrapper
-    rewards, points, calls = [], [], np.zeros(tuple(learner.batch))
+    batch = tuple(learner.batch)
+    if getattr(algorithm, "t", 0) or bool((learner.gain_square != 0).any()):  # its sums would mix two histories
+        raise ValueError("algorithm: expected one at its first round, got one that has played, or whose learner has")
+    rewards, points, calls = [], [], np.zeros(batch)
     exploration = gain_sum = gain_dot = 0.0
     every = max(1, T // 100)
     for t in range(T):
         f = env[t]
+        if f.dim != learner.K.dim:
+            raise ValueError(f"env: expected rewards of {learner.K.dim} coordinates, as K has, got {f.dim} in round {t}")
         played = algorithm.act()
         reward = f.value(played)
+        if tuple(reward.shape) != batch:
+            raise ValueError(f"env: expected values of shape {batch}, one a copy, got {tuple(reward.shape)} in round {t}")
         rewards.append(reward)
         if keep_points:
             points.append(played)
@@ -170,8 +186,13 @@ def play(
         oracle = f.grad if algorithm.oracle == "gradient" else f.value
         calls = calls + algorithm.calls()
         algorithm.update(tuple(oracle(point) for point in asked))
-        if progress is not None and (t + 1) % every == 0:
-            progress(t + 1)
+        if (t + 1) % every == 0 or t + 1 == T:
+            finite = namespace(learner.x).isfinite  # not in every round: a device would have to be waited for
+            for name, part in (("values", reward), ("iterates, hence gradients,", learner.x)):
+                if not bool(finite(part).all()):
+                    raise ValueError(f"env: expected finite numbers, got {name} that are not by round {t}")
+            if progress is not None and (t + 1) % every == 0:
+                progress(t + 1)
     xp = namespace(learner.x)
     linear, unknown = None, 0.0 if algorithm.certified else np.nan
     if surrogate_nodes:
@@ -229,7 +250,11 @@ def regret(history: History, alpha: float, kind: str, values: Any = None) -> np.
 
 def comparator_values(env: Environment, points: Array, rounds: int) -> np.ndarray:
     """f_t(y) for every round and fixed comparator y of `points` ``(V, d)``: ``(T, V)``. The rewards have no batch."""
-    return np.stack([numpy_of(env[t].value(points)) for t in range(check.integer("rounds", rounds, 1))])
+    T = check.integer("rounds", rounds, 1)
+    apart = env[0].value(points[:, None, :]).shape  # a batch of as many rewards as points would meet them one by one
+    if tuple(apart) != (len(points), 1):
+        raise ValueError(f"env: expected rewards without a batch, got the batch {tuple(apart[1:])}")
+    return np.stack([numpy_of(env[t].value(points)) for t in range(T)])
 
 
 def path_length(points: Any) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from paperbook.study import arguments as check
 
-from .arrays import Array, like, namespace, numpy_of
+from .arrays import Array, last_axis, like, namespace, numpy_of
 
 INSIDE = 1e-12
 """Violations up to this size count as inside for the separation oracle: rounding of a sum of d products."""
@@ -59,13 +59,6 @@ class ConvexSet(Protocol):
         """The set in u-coordinates whose points keep a distance delta from the border (T8)."""
 
 
-def _rows(name: str, x: Array, dim: int) -> Array:
-    """Return `x`; ValueError unless its last axis has the set's dimension (a shape is known without asking the device)."""
-    if x.ndim == 0 or x.shape[-1] != dim:
-        raise ValueError(f"{name}: expected shape (..., {dim}), got {tuple(x.shape)}")
-    return x
-
-
 def _separation(distances: Array, normals: Array) -> Array:
     """Rows of `normals` ``(m, d)`` for the largest of `distances` ``(..., m)``, 0 where none is positive."""
     xp = namespace(distances)
@@ -100,10 +93,11 @@ class BudgetBox:
         """Nearest point, exact, O(d log d) a row: clip(y - lam, 0, 1) with the root lam of a piecewise linear function.
 
         s(lam) = sum clip(y - lam, 0, 1) falls from d to 0. Its slope changes by -1 at each y_i - 1 and by +1 at each y_i, so
-        sorting these 2d points and summing slopes gives s at all of them. Nothing waits for the host: on CUDA the whole step
+        sorting these 2d points and summing slopes gives s at all of them; for |y| up to 1e15, beyond which y - 1 is y in
+        floating point. Nothing waits for the host: on CUDA the whole step
         stays on the device.
         """
-        xp = namespace(_rows("y", y, self.dim))
+        xp = namespace(last_axis("y", y, self.dim))
         ends = xp.concat([y - 1, y], axis=-1)
         order = xp.argsort(ends, axis=-1)
         points = xp.take_along_axis(ends, order, axis=-1)
@@ -123,7 +117,7 @@ class BudgetBox:
 
     def lmo(self, c: Array, upper: Array | None = None) -> Array:
         """The coordinates with the largest positive gains, as far as the budget reaches; the last one in part."""
-        xp = namespace(_rows("c", c, self.dim))
+        xp = namespace(last_axis("c", c, self.dim))
         most = xp.ones_like(c) if upper is None else xp.clip(upper, 0.0, 1.0)
         order = xp.argsort(-c, axis=-1, stable=True)
         sizes = xp.take_along_axis(xp.where(c > 0, most, 0.0), order, axis=-1)
@@ -134,7 +128,7 @@ class BudgetBox:
 
     def separate(self, y: Array) -> Array:
         """Normal of the constraint that is violated most: a coordinate below 0 or above 1, or the budget."""
-        xp = namespace(_rows("y", y, self.dim))
+        xp = namespace(last_axis("y", y, self.dim))
         i = xp.argmax(xp.abs(y - 0.5), axis=-1)  # the coordinate furthest outside [0, 1], if any is
         value = xp.take_along_axis(y, i[..., None], axis=-1)
         beyond = xp.abs(value - 0.5) - 0.5
@@ -145,7 +139,7 @@ class BudgetBox:
 
     def contains(self, x: Array, tol: float = 1e-9) -> Array:
         """Whether each point lies in the set, up to `tol`."""
-        xp = namespace(_rows("x", x, self.dim))
+        xp = namespace(last_axis("x", x, self.dim))
         return xp.all((x >= -tol) & (x <= 1 + tol), axis=-1) & (xp.sum(x, axis=-1) <= self.budget + tol)
 
     def is_down_closed(self) -> bool:
@@ -230,7 +224,7 @@ class Polytope:
         that are active; the nearest point of those faces is then computed from normal equations, to rounding.
        
         """
-        rows = numpy_of(_rows("y", y, self.dim)).reshape(-1, self.dim).astype(float)
+        rows = numpy_of(last_axis("y", y, self.dim)).reshape(-1, self.dim).astype(float)
         out = np.clip(rows, 0.0, 1.0)
         far = np.flatnonzero(~(out @ self.A.T <= self.b + INSIDE).all(axis=1))
         for i, (near, active) in zip(far, self._programmes(rows[far]), strict=True):
@@ -283,7 +277,7 @@ class Polytope:
 
     def lmo(self, c: Array, upper: Array | None = None) -> Array:
         """A maximiser of <c, x>, one linear programme a row."""
-        rows = numpy_of(_rows("c", c, self.dim)).reshape(-1, self.dim)
+        rows = numpy_of(last_axis("c", c, self.dim)).reshape(-1, self.dim)
         most = None if upper is None else np.broadcast_to(numpy_of(upper), tuple(c.shape)).reshape(-1, self.dim)
         found = [self._solve(row, None if most is None else most[i]) for i, row in enumerate(rows)]
         if any(x is None for x in found):
@@ -292,7 +286,7 @@ class Polytope:
 
     def _faces(self, y: Array) -> tuple[Array, Array]:
         """Unit outer normals ``(m + 2d, d)`` and signed distances of `y` to their faces, ``(..., m + 2d)``."""
-        normals, offsets = (like(part, _rows("y", y, self.dim)) for part in self._constraints)
+        normals, offsets = (like(part, last_axis("y", y, self.dim)) for part in self._constraints)
         return normals, y @ normals.T - offsets
 
     def separate(self, y: Array) -> Array:
@@ -302,7 +296,7 @@ class Polytope:
 
     def contains(self, x: Array, tol: float = 1e-9) -> Array:
         """Whether each point violates no constraint by more than `tol`."""
-        xp = namespace(_rows("x", x, self.dim))
+        xp = namespace(last_axis("x", x, self.dim))
         inside = xp.all((x >= -tol) & (x <= 1 + tol), axis=-1)
         return inside & xp.all(x @ like(self.A, x).T <= like(self.b, x) + tol, axis=-1)
 

@@ -102,6 +102,8 @@ def problem(dim: int, budget: float, rho: float, members: int, seed: int) -> Pro
 
 def smoothing(feedback: str, T: int) -> float:
     """Radius delta of the sphere: 0.3 T^-1/2 (two values), T^-1/4 (one value), T^-1/5 (bandit), at most 0.2; else 0."""
+    check.choice("feedback", feedback, FEEDBACKS)
+    T = check.integer("T", T, 1)
     # OPEN(paper, FOTZO): the exponents are the paper's, the factor 0.3 and the cap are ours
     power = {"two values": -1 / 2, "one value": -1 / 4, "bandit": -1 / 5}
     return min(0.2, 0.3 * T ** power[feedback]) if feedback in power else 0.0
@@ -109,6 +111,8 @@ def smoothing(feedback: str, T: int) -> float:
 
 def block_length(feedback: str, T: int) -> int:
     """Length L of a block: T^{1/3} for semi-bandit, T^{1/5} for bandit feedback, rounded up; 1 where there are no blocks."""
+    check.choice("feedback", feedback, FEEDBACKS)
+    T = check.integer("T", T, 1)
     power = {"semi-bandit": 1 / 3, "bandit": 1 / 5}
     return math.ceil(round(T ** power[feedback], 9)) if feedback in power else 1
 
@@ -241,6 +245,13 @@ def rung(
         options: of :func:`algorithm`.
    
     """
+    if not horizons:
+        raise ValueError(f"horizons: expected at least one, got {horizons!r}")
+    horizons = [check.integer("horizons", T, 1) for T in horizons]
+    reps, nodes = check.integer("reps", reps, 1), check.integer("nodes", nodes, 1)
+    for T in horizons:
+        if delta := options.get("delta") or smoothing(feedback, T):
+            task.K.shrink(delta)  # refuses a radius too large for the set before the first horizon is played
     place = place or Place()
     family = place.quadratic(task.family)
     made, ratios, start = [], [], time.perf_counter()

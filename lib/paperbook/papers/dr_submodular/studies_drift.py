@@ -284,6 +284,7 @@ class Price:
 
 def price_of_projection(dim: int, rounds: int, seed: int, copies: int = 1, rows: int = 3) -> Price:
     """OGD with Clarabel against SO-OGD on one random packing polytope, the same random linear gains of norm 1 for both."""
+    rounds, copies = check.integer("rounds", rounds, 1), check.integer("copies", copies, 1)
     rng = stream(seed, "packing", dim, copies)
     K = random_packing(dim, rows, rng)
     G, drift = 1.0, rng.standard_normal(dim)

@@ -77,6 +77,8 @@ def greedy_cut(W: np.ndarray, size: int) -> tuple[np.ndarray, float]:
         The set (indices in the order they were taken; it ends early if nothing gains) and the value of the cut.
    
     """
+    if W.ndim != 2 or W.shape[0] != W.shape[1] or (W != W.T).any() or np.diagonal(W).any():
+        raise ValueError(f"W: expected a symmetric matrix with a zero diagonal, got shape {W.shape}, or other entries")
     gains = W.sum(axis=1).astype(float)
     chosen: list[int] = []
     value = 0.0
@@ -163,6 +165,7 @@ def peer(name: str, f: DRSubmodular, K: Any, budget: int, reps: int, seed: int) 
    
     """
     check.choice("name", name, PEERS)
+    budget, reps = check.integer("budget", budget, 1), check.integer("reps", reps, 1)
     timed, start = Timed(K), time.perf_counter()
     if name in ("measured greedy", "frank-wolfe"):
         method = measured_continuous_greedy if name == "measured greedy" else non_monotone_frank_wolfe
@@ -414,6 +417,8 @@ def graph_study(cfg: GraphsConfig, progress: Report | None = None, checkpoints: 
     W = weights(cfg.graph, cfg.path, cfg.max_nodes)
     if cfg.k > len(W):
         raise ValueError(f"k: expected at most the number of nodes, {len(W)}, got {cfg.k}")
+    if not W.any():
+        raise ValueError(f"graph: expected an edge among the {len(W)} nodes that are kept, got none; raise max_nodes")
     place = Place(cfg.device)
     f, rng = CutExtension(place.array(W)), place.stream(cfg.seed, "graph")
     algorithm = graph_algorithm(cfg, W, rng, place.array(np.zeros(())))

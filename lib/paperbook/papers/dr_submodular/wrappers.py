@@ -74,7 +74,7 @@ class Wrapper(ABC):
     def nodes(self, n: int = 40) -> tuple[np.ndarray, np.ndarray]:
         """Gauss-Legendre nodes z ``(n,)`` and weights ``(n,)`` that integrate against the law of z; the weights sum to 1."""
         z, w = _gauss_legendre(check.integer("n", n, 1))
-        return z, w * self.density(z)
+        return z.copy(), w * self.density(z)  # the nodes are kept for the next call
 
     def draw_z(self, rng: Stream, *shape: int) -> Array:
         """Independent draws of z, of the given shape."""
@@ -86,7 +86,7 @@ class Wrapper(ABC):
         ``E[factor * grad f(point)] = g(f, x)``; with 0 <= factor <= 1 the estimate is no longer than the gradient (T6).
        
         """
-        z = self.draw_z(rng, *x.shape[:-1], 1)
+        z = like(self.draw_z(rng, *x.shape[:-1], 1), x)
         return self.point(x, z), self.factor(x, z)
 
     def linear_gain(self, f: DRSubmodular, x: Array, nodes: int = 40) -> Array:
