@@ -62,8 +62,9 @@ class OnlineLearner(ABC):
 
     def update(self, g: Array) -> None:
         """Hear the gain g_t ``(*batch, d)`` of the last iterate and move."""
-        if g.shape != self.x.shape:
-            raise ValueError(f"g: expected shape {tuple(self.x.shape)}, got {tuple(g.shape)}")
+        if tuple(getattr(g, "shape", ())) != tuple(self.x.shape):
+            came = f"shape {tuple(g.shape)}" if hasattr(g, "shape") else f"{type(g).__name__} {g!r}"
+            raise ValueError(f"g: expected an array of shape {tuple(self.x.shape)}, got {came}")
         self.gain_sum = self.gain_sum + g
         self.gain_dot = self.gain_dot + (g * self.x).sum(-1)
         self.gain_square = self.gain_square + (g * g).sum(-1)
@@ -221,6 +222,6 @@ class ImprovedAder(OnlineLearner):
     def bound(self, path_length: Any) -> Any:
         """Bound on the dynamic regret against paths of length P_T: the best expert's regret and the price of finding it."""
         T, G, D = self.horizon, self.gain_bound, self.K.diameter
-        P = np.asarray(path_length, dtype=float)
+        P = check.array("path_length", path_length, 0.0)
         k = np.floor(0.5 * np.log2(1 + 4 * P / (7 * D))) + 1
         return 0.75 * G * np.sqrt(2 * T * (7 * D**2 + 4 * D * P)) + 0.5 * G * D * math.sqrt(2 * T) * (1 + 2 * np.log(k + 1))

@@ -51,6 +51,8 @@ class Pool:
     def __post_init__(self) -> None:
         if self.family.h.ndim != 2:
             raise ValueError(f"family: expected quadratics along one batch axis, got the batch {tuple(self.family.h.shape[:-1])}")
+        if not hasattr(self.index, "ndim"):
+            raise TypeError(f"index: expected an array, got {type(self.index).__name__} {self.index!r}")
         index = numpy_of(self.index)
         m = self.family.h.shape[0]
         if index.dtype.kind not in "iu" or index.ndim not in (1, 2) or not index.size or index.min() < 0 or index.max() >= m:
@@ -61,7 +63,7 @@ class Pool:
 
     def total(self, rounds: int) -> QuadraticDR:
         """Sum of the first `rounds` rewards: one quadratic, or one a copy."""
-        index = numpy_of(self.index)[:rounds]
+        index = numpy_of(self.index)[: check.integer("rounds", rounds, 1, len(self.index))]
         m = self.family.h.shape[0]
         counts = np.apply_along_axis(np.bincount, 0, index, minlength=m).T.astype(float)
         return summed(self.family, counts)
@@ -155,6 +157,8 @@ def play(
     every = max(1, T // 100)
     for t in range(T):
         f = env[t]
+        if t == 0 and f.dim != learner.K.dim:
+            raise ValueError(f"env: expected rewards of {learner.K.dim} coordinates, got {f.dim}")
         played = algorithm.act()
         reward = f.value(played)
         rewards.append(reward)
@@ -209,7 +213,7 @@ def regret(history: History, alpha: float, kind: str, values: Any = None) -> np.
     rewards = history.rewards
     if kind == "surrogate":
         if history.linear_regret is None:
-            raise ValueError("history: expected a run of play(..., surrogate_nodes=...), which this is not")
+            raise ValueError("history: expected a run of play(..., surrogate_nodes=...), got one without them")
         return history.linear_regret + history.exploration
     if values is None:
         raise ValueError(f"values: expected rewards of the comparators for {kind} regret, got None")
@@ -245,6 +249,8 @@ def online_to_batch(f: DRSubmodular, algorithm: Algorithm, rounds: int, rng: np.
    
     """
     T = check.integer("rounds", rounds, 1)
+    if f.dim != algorithm.base.learner.K.dim:
+        raise ValueError(f"f: expected {algorithm.base.learner.K.dim} coordinates, got {f.dim}")
     batch = tuple(algorithm.base.learner.batch)
     chosen = check.generator("rng", rng).integers(T, size=batch)
     kept = None
