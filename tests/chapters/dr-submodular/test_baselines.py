@@ -243,12 +243,13 @@ def test_the_upper_bound_is_exact_at_vertices_for_products() -> None:
     H = np.zeros((3, 3))
     H[0, 1] = H[1, 0] = -1.0
     H[1, 2] = H[2, 1] = -2.0
-    f = QuadraticDR(H, np.array([1.0, 1.2, 0.5]), np.zeros(()))
+    f = QuadraticDR(H, np.array([3.0, 3.0, 0.5]), np.zeros(()))
     corners = np.array(list(itertools.product((0.0, 1.0), repeat=3)))
-    assert quadratic_upper_bound(f, BudgetBox(3, 3)) == pytest.approx(f.value(corners).max(), abs=1e-9)
-    # on the diagonal a tangent at 1/2 touches -x^2/2 + x/2 at its top, 1/8
-    parabola = QuadraticDR(np.array([[-1.0]]), np.array([0.5]), np.zeros(()))
-    assert quadratic_upper_bound(parabola, BudgetBox(1, 1), 3) == pytest.approx(0.125, abs=1e-9)
+    # the best vertex is (1, 1, 0), where a product counts
+    assert quadratic_upper_bound(f, BudgetBox(3, 3)) == pytest.approx(f.value(corners).max(), abs=1e-9) == 5
+    # .8 x - x^2/2 below tangents of x^2 at 0, 1/2, 1: the kink at 3/4 gives .6 - 1/4, and .32 is the true top
+    parabola = QuadraticDR(np.array([[-1.0]]), np.array([0.8]), np.zeros(()))
+    assert quadratic_upper_bound(parabola, BudgetBox(1, 1), 3) == pytest.approx(0.35, abs=1e-9)
 
 
 def test_the_rows_of_a_set() -> None:

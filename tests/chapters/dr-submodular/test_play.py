@@ -146,6 +146,20 @@ def test_the_certificate_lives_in_shrunk_coordinates_with_values() -> None:
     assert (history.linear_regret >= regret(history, ONE_OVER_E, "static", values) - 1e-9).all()
 
 
+def test_the_certificate_of_values_is_that_of_the_function_in_shrunk_coordinates() -> None:
+    """Fixed at u: T beta max_y <g, y - u> with g of v -> f(delta + (1 - 2 delta) v), by midpoints and the chain rule."""
+    delta, T, u, K = 0.1, 5, np.array([0.3, 0.1]), BudgetBox(2, 1).shrink(0.1)
+    f = QuadraticDR.random(2, np.random.default_rng(21))
+    base = OMBQ(OGD(K, (), step=1e-300, x0=u), OURS, np.random.default_rng(22))
+    history = play(Fixed(f), FOTZO(base, delta, np.random.default_rng(23), two_point=True), T, surrogate_nodes=24)
+    z = (np.arange(4000) + 0.5)[:, None] / 4000
+    curve = 1 - np.exp(-z * u)
+    g = (np.exp(z - 1) * (1 - curve) * (1 - 2 * delta) * f.grad(delta + (1 - 2 * delta) * curve)).mean(axis=0)  # beta g
+    assert float(history.linear_regret) == pytest.approx(T * float(g @ (K.lmo(g) - u)), abs=1e-6)  # midpoints: 1/4000^2 each
+    # the values heard make another vector of it, and two of them were heard a round
+    assert float(history.query_regret) != pytest.approx(float(history.linear_regret), abs=1e-3) and history.calls == 2 * T
+
+
 def test_linear_and_query_regret_by_loops() -> None:
     T, K = 25, BudgetBox(3, 1)
     env = pool(T, 2, 3)
