@@ -164,13 +164,6 @@ def test_calls_of_blocks_are_counted_and_a_partial_block_asks_nothing() -> None:
     assert history.exploration == pytest.approx(price, abs=100 * ROUNDING) and np.abs(price).max() > 0
 
 
-def test_a_partial_block_asks_nothing_whatever_position_would_be_drawn() -> None:
-    """Of 40 copies about 8 would draw each of the five positions, three of which lie within the horizon."""
-    algorithm = SFTT(OMBQ(OGD(BOX, (40,)), OURS, np.random.default_rng(8)), 5, 23, np.random.default_rng(9))
-    run = Watched(algorithm).run(pool(23, 40), 23)
-    assert all(run.asked[t] for t in range(20)) and not any(run.asked[t] for t in (20, 21, 22))
-
-
 def test_blocks_of_length_one_play_every_query() -> None:
     inner = OMBQ(OGD(BOX, (2,)), OURS, np.random.default_rng(10))
     run = Watched(SFTT(inner, 1, 20, np.random.default_rng(11))).run(pool(20, 2), 20)
