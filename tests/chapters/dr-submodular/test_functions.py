@@ -367,3 +367,13 @@ def test_corner_points_reach_corners_and_the_inside() -> None:
     assert (x >= 0).all() and (x <= 1).all() and corner.all(axis=1).any() and (~corner).all(axis=1).any()
     tensor = corner_points(torch.Generator().manual_seed(0), 10, 3)
     assert tensor.shape == (10, 3) and tensor.dtype == torch.float64
+
+
+def test_a_sum_of_many_rounds_is_symmetric_enough() -> None:
+    """Its entries are as large as the number of rounds, and their rounding with them: the tolerance is relative."""
+    family = QuadraticDR.random(6, np.random.default_rng(1), batch=(50,))
+    counts = np.random.default_rng(2).integers(20_000, 30_000, size=(40, 50)).astype(float)
+    total = summed(family, counts)
+    assert np.abs(total.H - total.H.swapaxes(-1, -2)).max() > 1e-12, "else the test shows nothing"
+    with pytest.raises(ValueError, match="H: expected a symmetric matrix"):
+        QuadraticDR(np.array([[0.0, -1.0], [-1.0 - 1e-9, 0.0]]), np.ones(2), np.zeros(()))

@@ -126,7 +126,24 @@ def test_row_three_at_the_tight_instance() -> None:
     x, y = np.array([0.0, 1.0]), np.array([1.0, 0.0])
     assert float(wrapper.gap(tight_instance(), x, y)) == pytest.approx(0, abs=ROUNDING)
     assert wrapper.alpha == 0.25
-    assert float(wrapper.gap(tight_instance(), x, y)) + (0.25 - 1 / E) == pytest.approx(0.25 - 1 / E, abs=ROUNDING)
+    wrapper.alpha = 1 / E  # the paper's ratio is too much for this wrapper
+    assert float(wrapper.gap(tight_instance(), x, y)) == pytest.approx(0.25 - 1 / E, abs=ROUNDING)
+
+
+@pytest.mark.parametrize("m", [0.0, 0.3, 0.9])
+def test_row_three_is_tight_for_every_anchor(m: float) -> None:
+    """At u = (0, m) both sides are (1 - m)/4: along the curve grad f = (s (1 - m), 0) with s = 1 - z/2, and f(h(x)) = 0."""
+    wrapper, x, y = AnchoredNonMonotone(np.array([0.0, m])), np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    assert wrapper.alpha == pytest.approx((1 - m) / 4, abs=1e-16)
+    by_hand = quad(lambda z: (1 - z / 2) ** -3 * (1 - z / 2) * (1 - m) / 8, 0, 1, epsabs=1e-13)[0]
+    assert wrapper.beta * wrapper.linear_gain(tight_instance(), x) @ (y - x) == pytest.approx(by_hand, abs=ROUNDING)
+    assert float(wrapper.gap(tight_instance(), x, y)) == pytest.approx(0, abs=ROUNDING)
+
+
+def test_what_is_played_is_the_end_of_the_curve() -> None:
+    x = np.random.default_rng(12).random((20, 3))
+    for wrapper in (OURS, BoostedMonotone(), AnchoredNonMonotone(np.array([0.2, 0.0, 0.6]))):
+        assert wrapper.action(x) == pytest.approx(wrapper.point(x, 1.0), abs=1e-15)  # one rounding
 
 
 @pytest.mark.parametrize("row", ["identity", "boosted", "anchored"])
@@ -240,6 +257,17 @@ def test_a_stationary_point_of_the_potential_is_worth_one_over_e() -> None:
         left = (g * (K.lmo(g) - x)).sum(-1)  # 0 at a stationary point
         assert (left < 0.01).all()
         assert (f.value(OURS.action(x)) >= best_set(f, 2)[1] / E - OURS.beta * left).all()
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.05, 0.9])
+def test_the_trap_holds_plain_ascent_and_not_the_potential(eps: float) -> None:
+    f, K, x = functions.trap(eps), BudgetBox(2, 1.0), np.array([0.0, 1.0])
+    edge = np.stack([np.linspace(0, 1, 201), 1 - np.linspace(0, 1, 201)], axis=1)
+    assert f.value(x) == eps and f.value(edge).max() == 1  # the optimum; inside K f is less, being concave along x_1
+    assert f.grad(x) == pytest.approx([0, eps], abs=1e-16)
+    assert ((edge - x) @ f.grad(x) <= 1e-16).all(), "stationary for f"
+    assert K.project((x + 0.3 * f.grad(x))[None])[0] == pytest.approx(x, abs=1e-12), "a step of ascent leads back"
+    assert (np.array([1.0, 0.0]) - x) @ (OURS.beta * OURS.linear_gain(f, x)) == pytest.approx((1 - eps) / E, abs=ROUNDING)
 
 
 def test_a_negative_corner_breaks_the_theorem() -> None:

@@ -38,7 +38,7 @@ class LinearizableConfig(PageConfig):
 
     instances: int = Field(60, ge=1, le=10**5, description="random functions for each row of the table")
     pairs: int = Field(200, ge=1, le=10**6, description="pairs (x, y) for each function")
-    nodes: int = Field(40, ge=8, le=200, description="quadrature nodes of g")
+    nodes: int = Field(40, ge=24, le=200, description="quadrature nodes of g; from 24 on nothing but rounding is left")
 
 
 class ReparametrizationConfig(PageConfig):
@@ -46,7 +46,7 @@ class ReparametrizationConfig(PageConfig):
 
     instances: int = Field(100, ge=4, le=10**5, description="random functions of each kind")
     pairs: int = Field(350, ge=10, le=10**6, description="pairs (x, y) for each function")
-    nodes: int = Field(40, ge=8, le=200, description="quadrature nodes of g")
+    nodes: int = Field(40, ge=24, le=200, description="quadrature nodes of g; from 24 on nothing but rounding is left")
 
 
 class OneGradientConfig(PageConfig):
