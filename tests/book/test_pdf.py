@@ -169,15 +169,23 @@ def test_maths_is_set_not_quoted(book, soups, spans, texts):
         assert quoted <= said, file
 
 
+def printed(words, text):
+    """Whether `text` holds `words`; a page that ends between them, with its number, may cut one piece of a long sentence."""
+    pieces = [words[i : i + 25] for i in range(0, len(words), 25)]
+    return words in text or (len(pieces) > 2 and sum(piece not in text for piece in pieces) <= 1)
+
+
 def test_proofs_and_solutions_are_open_and_folded_code_is_left_out(soups, spans, texts):
     whole = {file: "".join(texts[i] for i in pages) for file, pages in spans.items()}
     opened = 0
     for file, article in soups.items():
         for box in article.select(".admonition.dropdown"):
-            prose = [s for s in box.find_all(string=True) if len(s) > 30 and not s.find_parent(["pre", "a", "summary"])]
-            words = [squeezed(str(s)) for s in prose if not s.find_parent(class_="math")]
+            prose = [s for s in box.find_all(string=True) if not s.find_parent(["pre", "a", "summary"])]
+            prose = [str(s) for s in prose if not s.find_parent(class_="math")]
+            # a proof may be formulas with a few words between them: then its longest words have to do
+            words = [squeezed(s) for s in prose if len(s) > 30] or [squeezed(max(prose, key=len))]
             words += [squeezed(pre.get_text())[:40] for pre in box.select("pre")]  # the code of a solution
-            assert words and not [w for w in words if w not in whole[file]], file
+            assert words and not [w for w in words if not printed(w, whole[file])], file
             opened += 1
     assert opened >= 5
     assert squeezed(FOLDED) not in "".join(texts)

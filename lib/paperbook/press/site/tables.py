@@ -109,13 +109,14 @@ class BenchmarkTable(Computed):
             ]
             for row in data["rows"]
         ]
-        found = [self.table("Benchmark", ["Case", "Ours", "Peer", "Ours / peer", "Note"], body, "pb-benchmark")]
+        found = [self.table(f"Benchmark of {slug}", ["Case", "Ours", "Peer", "Ours / peer", "Note"], body, "pb-benchmark")]
         slopes: list[list[Content]] = [
             [self.inline(row["what"]), ledger.digits(row["measured"]), text_of(row.get("theory"))]
             for row in data.get("slopes") or []
         ]
         if slopes:
-            found.append(self.table("Cost against size", ["Cost against size", "Slope measured", "Theory"], slopes, "pb-slopes"))
+            header = ["Cost against size", "Slope measured", "Theory"]
+            found.append(self.table(f"Cost against size of {slug}", header, slopes, "pb-slopes"))
         return found
 
 
