@@ -95,6 +95,11 @@ FUNCTIONS = [
     (functions.summed, (TRAP, np.ones(2)), ValueError, "f: expected functions along one batch axis, got the batch ()"),
     (functions.summed, (FAMILY, np.ones(2)), ValueError, "weights: expected a last axis of 3, one weight a function, got shape"),
     (functions.summed, (FAMILY, -np.ones(3)), ValueError, "H: expected no positive entry"),
+    (functions.stacked, ([],), ValueError, "functions: expected at least one, all of one shape, got []"),
+    (functions.stacked, ([TRAP, functions.drifting_trap(0, 3)],), ValueError, "functions: expected at least one, all of one"),
+    # as many members as vertices: they would meet one by one
+    (functions.min_on_vertices, (QuadraticDR.random(2, RNG, batch=(4,)),), TypeError, "f: expected one function, got a batch of"),
+    (functions.is_dr_submodular, (FAMILY, RNG), TypeError, "f: expected one function, got a batch of shape (3,)"),
     (functions.check_nonnegative, (QuadraticDR(H, LOW - 1, 0.0),), ValueError, "f: expected f >= 0 on the whole box, got -1.5"),
     (functions.check_dr_submodular, (TRAP, RNG, 0), ValueError, "n: expected an integer in [1, inf), got 0"),
     (functions.check_dr_submodular, (TRAP, 3), TypeError, "rng: expected a numpy.random.Generator, got int 3"),
@@ -109,7 +114,7 @@ WRAPPERS = [
     (wrappers.IdentityMonotone, (0.0,), ValueError, "gamma: expected a finite number in (0, 1], got 0.0"),
     (wrappers.IdentityMonotone, (1.0, 1.5), ValueError, "curvature: expected a finite number in [0, 1], got 1.5"),
     (wrappers.BoostedMonotone, ("1",), TypeError, "gamma: expected a real number, got str '1'"),
-    (wrappers.AnchoredNonMonotone, ([0.2, 1.0],), ValueError, "u: expected an anchor with all coordinates below 1"),
+    (wrappers.AnchoredNonMonotone, ([0.2, 1.0],), ValueError, "u: expected an anchor with all coordinates below 1 (else alpha"),
     (wrappers.AnchoredNonMonotone, ([-0.1],), ValueError, "u: expected finite numbers in [0, 1], got "),
     (wrappers.AnchoredNonMonotone, (0.5,), ValueError, "u: expected 1 dimension(s), got shape ()"),
     (wrappers.wrapper_named, ("ours", 2), ValueError, "name: expected one of 'exponential', 'anchored', 'boosted', 'identity',"),
@@ -121,7 +126,7 @@ WRAPPERS = [
     (OURS.check, (QuadraticDR(H, LOW - 1, 0.0), BOX), ValueError, "f: expected f >= 0 on the whole box"),
     (wrappers.BoostedMonotone().check_set, (SLAB,), ValueError, "K: expected a set that contains 0"),
     (wrappers.AnchoredNonMonotone([0.1]).check_set, (BOX,), ValueError, "u: expected shape (2,), got (1,)"),
-    (wrappers.AnchoredNonMonotone([0.9, 0.9]).check_set, (BOX,), ValueError, "u: expected an anchor in K"),
+    (wrappers.AnchoredNonMonotone([0.9, 0.9]).check_set, (BOX,), ValueError, "u: expected an anchor in K, got [0.9, 0.9]"),
 ]
 LEARNERS = [
     (OGD, (BOX, 3), TypeError, "batch: expected a tuple of integers, got int 3"),
@@ -135,13 +140,15 @@ LEARNERS = [
     (OGD, (BOX, (), "adagrad", [0.1]), ValueError, "x0: expected shape (2,) or (2,), got (1,)"),
     (OGD, (BOX, (3,), "adagrad", np.zeros((2, 2))), ValueError, "x0: expected shape (2,) or (3, 2), got (2, 2)"),
     (OGD, (BOX, (), "adagrad", [NAN, 0.1]), ValueError, "x0: expected finite numbers"),
-    (OGD(BOX, (2,)).update, (np.zeros(2),), ValueError, "g: expected shape (2, 2), got (2,)"),
+    (OGD(BOX, (2,)).update, (np.zeros(2),), ValueError, "g: expected an array of shape (2, 2), got shape (2,)"),
+    (OGD(BOX).update, ([0.1, 0.2],), ValueError, "g: expected an array of shape (2,), got list [0.1, 0.2]"),
     (lambda **k: SOOGD(BOX, **k), {"horizon": 0, "gain_bound": 1.0}, ValueError, "horizon: expected an integer in [1, inf),"),
     (lambda **k: SOOGD(BOX, **k), {"horizon": 9, "gain_bound": 0.0}, ValueError, "gain_bound: expected a finite number in (0,"),
     (lambda **k: SOOGD(BOX, **k), {"horizon": 9, "gain_bound": 1.0, "step": -1.0}, ValueError, "step: expected a finite number"),
     (lambda **k: SOOGD(BOX, **k), {"horizon": 9.0, "gain_bound": 1.0}, TypeError, "horizon: expected an integer, got float 9.0"),
     (lambda **k: ImprovedAder(BOX, **k), {"horizon": 0, "gain_bound": 1.0}, ValueError, "horizon: expected an integer in [1,"),
     (lambda **k: ImprovedAder(BOX, **k), {"horizon": 9, "gain_bound": NAN}, ValueError, "gain_bound: expected a finite number"),
+    (ImprovedAder(BOX, horizon=9, gain_bound=1.0).bound, (-1.0,), ValueError, "path_length: expected finite numbers in [0,"),
 ]
 FEEDBACK = [
     (OMBQ, (OGD(BOX), OURS, 0), TypeError, stream_of("int 0")),
@@ -150,6 +157,11 @@ FEEDBACK = [
     (FOTZO, (first_order(), 0.5, RNG), ValueError, "delta: expected a finite number in (0, 0.5), got 0.5"),
     (FOTZO, (first_order(), 0.1, None), TypeError, stream_of("NoneType None")),
     (FOTZO, (FOTZO(first_order(), 0.1, RNG), 0.1, RNG), ValueError, "algorithm: expected a first-order algorithm"),
+    # these two hear gradients, but not one for one query in every round
+    (FOTZO, (SFTT(first_order(), 2, 4, RNG), 0.1, RNG), ValueError, "algorithm: expected a first-order algorithm with one"),
+    (FOTZO, (MetaFrankWolfe(BOX, (), 2), 0.1, RNG), ValueError, "algorithm: expected a first-order algorithm with one random"),
+    (SFTT, (MetaFrankWolfe(BOX, (), 2), 2, 4, RNG), ValueError, "algorithm: expected one query a round; two values"),
+    (SFTT, (OMBQ(OGD(BOX), OURS, RNG, 5), 2, 4, RNG), ValueError, "algorithm: expected one query a round; two values"),
     (SFTT, (first_order(), 0, 10, RNG), ValueError, "block: expected an integer in [1, inf), got 0"),
     (SFTT, (first_order(), 5, 4, RNG), ValueError, "horizon: expected an integer in [5, inf), got 4"),
     (SFTT, (first_order(), 2, 4, "x"), TypeError, stream_of("str 'x'")),
@@ -163,12 +175,17 @@ PLAYING = [
     (Pool, (FAMILY, np.array([-1])), ValueError, "index: expected integers in 0..2"),
     (Pool, (FAMILY, np.zeros(4)), ValueError, "index: expected integers in 0..2 of shape (T,) or (T, B), got float64 (4,)"),
     (Pool, (FAMILY, np.zeros((0, 2), dtype=int)), ValueError, "index: expected integers in 0..2"),
+    (Pool, (FAMILY, [0, 1]), TypeError, "index: expected an array, got list [0, 1]"),
+    (Pool(FAMILY, np.array([0, 1])).total, (3,), ValueError, "rounds: expected an integer in [1, 2], got 3"),
+    (Pool(FAMILY, np.array([0, 1])).total, (-1,), ValueError, "rounds: expected an integer in [1, 2], got -1"),
     (Segments, ([TRAP], [1]), ValueError, "starts: expected one increasing round a function, beginning with 0, got [1]"),
     (Segments, ([TRAP, TRAP], [0]), ValueError, "starts: expected one increasing round a function"),
     (Segments, ([TRAP, TRAP], [0, 0]), ValueError, "starts: expected one increasing round a function"),
     (Segments, ([], []), ValueError, "starts: expected one increasing round a function"),
     (play.play, (Fixed(TRAP), first_order(), 0), ValueError, "rounds: expected an integer in [1, inf), got 0"),
     (lambda **k: play.play(Fixed(TRAP), first_order(), 5, **k), {"surrogate_nodes": -1}, ValueError, "surrogate_nodes:"),
+    (play.play, (Fixed(functions.sharp_instance()), first_order(), 5), ValueError,
+     "env: expected rewards of 2 coordinates, as K has, got 3 in round 0"),
     (play.regret, (HISTORY, 0.0, "static", np.zeros((3, 1))), ValueError, "alpha: expected a finite number in (0, 1], got 0.0"),
     (play.regret, (HISTORY, 0.5, "best", np.zeros((3, 1))), ValueError, "kind: expected one of 'static', 'adaptive', 'dynamic'"),
     (play.regret, (HISTORY, 0.5, "surrogate"), ValueError, "history: expected a run of play(..., surrogate_nodes=...)"),
@@ -180,6 +197,7 @@ PLAYING = [
     (play.comparator_values, (Fixed(TRAP), np.eye(2), 0), ValueError, "rounds: expected an integer in [1, inf), got 0"),
     (play.path_length, ([1.0, 2.0],), ValueError, "points: expected 2 dimension(s), got shape (2,)"),
     (play.online_to_batch, (TRAP, first_order(), 0, RNG), ValueError, "rounds: expected an integer in [1, inf), got 0"),
+    (play.online_to_batch, (functions.sharp_instance(), first_order(), 3, RNG), ValueError, "f: expected 2 coordinates, got 3"),
     (play.online_to_batch, (TRAP, first_order(), 3, 0), TypeError, "rng: expected a numpy.random.Generator, got int 0"),
 ]
 BASELINES = [
@@ -200,6 +218,7 @@ BASELINES = [
     (baselines.greedy_set, (TRAP, 3), ValueError, "size: expected an integer in [0, 2], got 3"),
     (baselines.quadratic_upper_bound, (FAMILY, BOX), ValueError, "f: expected one quadratic, got a batch (3,)"),
     (baselines.quadratic_upper_bound, (TRAP, BudgetBox(3, 1)), ValueError, "f, K: expected the same dimension, got 2 and 3"),
+    (baselines.quadratic_upper_bound, (functions.sharp_instance(), BOX), TypeError, "f: expected a QuadraticDR, got LambdaDR"),
     (baselines.quadratic_upper_bound, (TRAP, BOX, 1), ValueError, "tangents: expected an integer in [2, inf), got 1"),
 ]
 
@@ -214,7 +233,7 @@ def test_the_message_names_the_variable(call: Any, args: Any, error: type[Except
     with pytest.raises(error, match="^" + re.escape(message)) as caught:
         call(**args) if isinstance(args, dict) else call(*args)
     assert type(caught.value) is error
-    assert re.search(r"\bexpected\b", str(caught.value))
+    assert re.search(r"\bexpected\b.*\bgot\b", str(caught.value)), "what was expected and what came"
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(numbers(args), before, strict=True)), "nothing is written to"
 
 
@@ -222,7 +241,7 @@ def test_a_refused_gain_leaves_the_learner_as_it_was() -> None:
     learner = OGD(BOX, (2,))
     learner.update(np.full((2, 2), 0.1))
     kept = {name: np.array(value) for name, value in vars(learner).items() if isinstance(value, np.ndarray)}
-    with pytest.raises(ValueError, match="^g: expected shape"):
+    with pytest.raises(ValueError, match="^g: expected an array of shape"):
         learner.update(np.ones((3, 2)))
     assert all(np.array_equal(getattr(learner, name), value) for name, value in kept.items()) and len(kept) >= 4
 

@@ -191,6 +191,12 @@ def test_the_best_set_is_that_of_itertools() -> None:
             assert tuple(found) == best[1] and value == pytest.approx(best[0], abs=ROUNDING)
 
 
+@pytest.mark.parametrize("chunk", [1, 3, 20_000])
+def test_of_equal_sets_the_first_is_best_whatever_the_chunks(chunk: int) -> None:
+    pair = CutExtension(np.array([[0.0, 1.0], [1.0, 0.0]]))  # {0} and {1} cut the one edge
+    assert best_set(pair, 2, chunk)[0].tolist() == [0]
+
+
 def test_subsets_are_counted_distinct_and_refused_where_there_are_too_many() -> None:
     for dim, size in ((5, 0), (5, 2), (5, 5), (9, 4)):
         rows = subsets(dim, size)

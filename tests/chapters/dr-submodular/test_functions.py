@@ -256,6 +256,13 @@ def test_members_and_weighted_sums_of_a_family() -> None:
     assert summed(family, np.ones(4)).value(x) == pytest.approx(sum(part.value(x) for part in parts), abs=10 * ROUNDING)
 
 
+def test_one_constant_serves_a_whole_family() -> None:
+    family = QuadraticDR(np.zeros((3, 2, 2)), np.arange(6.0).reshape(3, 2), 0.5)
+    x = np.array([1.0, 0.0])
+    assert [float(take(family, i).value(x)) for i in range(3)] == [0.5, 2.5, 4.5]
+    assert float(summed(family, np.array([1.0, 1.0, 2.0])).value(x)) == 0.5 + 2.5 + 2 * 4.5
+
+
 # the instances that decide
 
 

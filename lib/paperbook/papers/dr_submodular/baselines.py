@@ -205,6 +205,8 @@ def quadratic_upper_bound(f: QuadraticDR, K: Any, tangents: int = 9) -> float:
     """
     from scipy.optimize import linprog
 
+    if not isinstance(f, QuadraticDR):
+        raise TypeError(f"f: expected a QuadraticDR, got {type(f).__name__}")
     H, h, d = np.asarray(f.H), np.asarray(f.h), f.dim
     if H.ndim != 2:
         raise ValueError(f"f: expected one quadratic, got a batch {H.shape[:-2]}")

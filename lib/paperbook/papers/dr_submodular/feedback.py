@@ -146,6 +146,13 @@ class ShrunkView:
         return (1 - 2 * self.delta) * self.f.grad(self.point(u))
 
 
+def _called(algorithm: Any) -> str:
+    """What a message calls an algorithm that does not fit."""
+    nodes = getattr(getattr(algorithm, "base", None), "nodes", None)
+    two = " with two points" if getattr(algorithm, "two_point", False) else ""
+    return type(algorithm).__name__ + two + ("" if nodes is None else f" with {nodes} nodes")
+
+
 class FOTZO(Algorithm):
     """First order to zeroth order: values at random points of a small sphere stand in for the gradient (Algorithm 4, T8).
 
@@ -166,8 +173,9 @@ class FOTZO(Algorithm):
     oracle = "value"
 
     def __init__(self, algorithm: Algorithm, delta: float, rng: Stream, two_point: bool = False, baseline: bool = True) -> None:
-        if algorithm.oracle != "gradient" or algorithm.base.nodes is not None or algorithm.explores:
-            raise ValueError("algorithm: expected a first-order algorithm with one random query a round")
+        # blocks ask in some rounds only, and an algorithm of many learners asks in many points
+        if not isinstance(algorithm, OMBQ) or algorithm.nodes is not None:
+            raise ValueError(f"algorithm: expected a first-order algorithm with one random query a round, got {_called(algorithm)}")
         self.delta = check.number("delta", delta, 0.0, 0.5, open_low=True, open_high=True)
         self.algorithm, self.base = algorithm, algorithm.base
         self.rng = stream_for("rng", rng, self.base.learner.act())
@@ -232,9 +240,11 @@ class SFTT(Algorithm):
 
     def __init__(self, algorithm: Algorithm, block: int, horizon: int, rng: Stream) -> None:
         if isinstance(algorithm, SFTT):
-            raise ValueError("algorithm: expected one that is not in blocks already")
-        if getattr(algorithm, "two_point", False) or algorithm.base.nodes is not None:
-            raise ValueError("algorithm: expected one query a round; two values of the same reward cannot both be played")
+            raise ValueError(f"algorithm: expected one that is not in blocks already, got {_called(algorithm)}")
+        one = isinstance(algorithm, OMBQ | FOTZO) and algorithm.base.nodes is None
+        if not one or getattr(algorithm, "two_point", False):
+            raise ValueError("algorithm: expected one query a round; two values of the same reward cannot both be played; "
+                             f"got {_called(algorithm)}")
         self.block = check.integer("block", block, 1)
         self.horizon = check.integer("horizon", horizon, self.block)
         self.algorithm, self.base, self.oracle = algorithm, algorithm.base, algorithm.oracle

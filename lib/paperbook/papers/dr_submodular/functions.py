@@ -87,6 +87,9 @@ class QuadraticDR:
             raise ValueError(f"H, h: expected (..., d, d) and (..., d), got {tuple(H.shape)} and {tuple(h.shape)}")
         if getattr(c, "ndim", 0) and c.shape != h.shape[:-1]:
             raise ValueError(f"c: expected a number or shape {tuple(h.shape[:-1])}, got {tuple(c.shape)}")
+        if not getattr(c, "ndim", 0) and h.ndim > 1:  # one number for the whole batch: members and sums need one each
+            c = like(np.full(tuple(h.shape[:-1]), float(c)), h)
+            object.__setattr__(self, "c", c)
         xp = namespace(H, h)
         for name, part in (("H", H), ("h", h), ("c", like(c, h))):
             if not bool(xp.all(xp.isfinite(part))):
@@ -371,6 +374,8 @@ def take(f: QuadraticDR, index: Any) -> QuadraticDR:
 
 def stacked(functions: list[QuadraticDR]) -> QuadraticDR:
     """Several quadratics as one batch, along a new first axis."""
+    if not functions or len({tuple(f.h.shape) for f in functions}) > 1:
+        raise ValueError(f"functions: expected at least one, all of one shape, got {[tuple(f.h.shape) for f in functions]}")
     return QuadraticDR(*(np.stack([np.asarray(getattr(f, name)) for f in functions]) for name in ("H", "h", "c")))
 
 
@@ -413,9 +418,16 @@ def min_on_vertices(f: DRSubmodular) -> float:
         ValueError: d > 16 (2^d vertices are too many).
    
     """
+    _single(f)
     if f.dim > VERTEX_DIMENSIONS:
         raise ValueError(f"f: expected at most {VERTEX_DIMENSIONS} coordinates to look at all vertices, got {f.dim}")
     return float(np.min(numpy_of(f.value(_at_home(f, _vertices(f.dim))))))
+
+
+def _single(f: Any) -> None:
+    """TypeError for a batch of quadratics: its members would meet the points one by one instead of all with all."""
+    if isinstance(f, QuadraticDR) and f.h.ndim > 1:
+        raise TypeError(f"f: expected one function, got a batch of shape {tuple(f.h.shape[:-1])}")
 
 
 def _at_home(f: Any, x: np.ndarray) -> Array:
@@ -459,6 +471,7 @@ def check_dr_submodular(f: DRSubmodular, rng: np.random.Generator, n: int = 200,
         ValueError: naming coordinate, point and amount.
    
     """
+    _single(f)
     n = check.integer("n", n, 1)
     rng = check.generator("rng", rng)
     ends = np.sort(rng.random((2, n, f.dim)), axis=0)

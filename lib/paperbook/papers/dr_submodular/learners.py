@@ -62,8 +62,9 @@ class OnlineLearner(ABC):
 
     def update(self, g: Array) -> None:
         """Hear the gain g_t ``(*batch, d)`` of the last iterate and move."""
-        if g.shape != self.x.shape:
-            raise ValueError(f"g: expected shape {tuple(self.x.shape)}, got {tuple(g.shape)}")
+        if tuple(getattr(g, "shape", ())) != tuple(self.x.shape):
+            came = f"shape {tuple(g.shape)}" if hasattr(g, "shape") else f"{type(g).__name__} {g!r}"
+            raise ValueError(f"g: expected an array of shape {tuple(self.x.shape)}, got {came}")
         self.gain_sum = self.gain_sum + g
         self.gain_dot = self.gain_dot + (g * self.x).sum(-1)
         self.gain_square = self.gain_square + (g * g).sum(-1)

@@ -51,6 +51,8 @@ class Pool:
     def __post_init__(self) -> None:
         if self.family.h.ndim != 2:
             raise ValueError(f"family: expected quadratics along one batch axis, got the batch {tuple(self.family.h.shape[:-1])}")
+        if not hasattr(self.index, "ndim"):
+            raise TypeError(f"index: expected an array, got {type(self.index).__name__} {self.index!r}")
         index = numpy_of(self.index)
         m = self.family.h.shape[0]
         if index.dtype.kind not in "iu" or index.ndim not in (1, 2) or not index.size or index.min() < 0 or index.max() >= m:
@@ -230,7 +232,7 @@ def regret(history: History, alpha: float, kind: str, values: Any = None) -> np.
     rewards = history.rewards
     if kind == "surrogate":
         if history.linear_regret is None:
-            raise ValueError("history: expected a run of play(..., surrogate_nodes=...), which this is not")
+            raise ValueError("history: expected a run of play(..., surrogate_nodes=...), got one without them")
         return history.linear_regret + history.exploration
     if values is None:
         raise ValueError(f"values: expected rewards of the comparators for {kind} regret, got None")
@@ -270,6 +272,8 @@ def online_to_batch(f: DRSubmodular, algorithm: Algorithm, rounds: int, rng: np.
    
     """
     T = check.integer("rounds", rounds, 1)
+    if f.dim != algorithm.base.learner.K.dim:
+        raise ValueError(f"f: expected {algorithm.base.learner.K.dim} coordinates, got {f.dim}")
     batch = tuple(algorithm.base.learner.batch)
     chosen = check.generator("rng", rng).integers(T, size=batch)
     kept = None

@@ -233,7 +233,7 @@ class AnchoredNonMonotone(Wrapper):
         self.name = "non-monotone, any convex set"
         self.alpha, self.beta = (1 - float(self.u.max())) / 4, 3 / 8
         if self.alpha <= 0:
-            raise ValueError("u: expected an anchor with all coordinates below 1 (alpha would be 0)")
+            raise ValueError(f"u: expected an anchor with all coordinates below 1 (else alpha is 0), got {self.u.tolist()}")
 
     def action(self, x: Array) -> Array:
         """h(x) = (x + u) / 2."""
@@ -265,7 +265,7 @@ class AnchoredNonMonotone(Wrapper):
         if self.u.shape != (K.dim,):
             raise ValueError(f"u: expected shape ({K.dim},), got {self.u.shape}")
         if not bool(K.contains(self.u[None])[0]):
-            raise ValueError("u: expected an anchor in K")
+            raise ValueError(f"u: expected an anchor in K, got {self.u.tolist()}, which is not")
 
 
 class ExponentialDownClosed(Wrapper):
