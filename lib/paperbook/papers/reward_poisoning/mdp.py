@@ -1,0 +1,251 @@
+"""Episodic linear MDPs with finitely many states: model, values, reachability, random and tabular instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from paperbook.study.arguments import array, generator, integer, number
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+PROBABILITY_TOLERANCE = 1e-8  # a row of P may miss 1, or a probability 0, by that much: rounding of d products
+NORM_TOLERANCE = 1e-9  # ||phi|| may exceed 1 by that much
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMDP:
+    """An episodic linear MDP (S, A, H): P_h(s'|s,a) = <phi(s,a), mu_h(s')> and r_h(s,a) = <phi(s,a), theta_h>.
+
+    Steps are counted from 0 in code (h = 0..H-1), from 1 in the text.
+
+    Args:
+        phi: features (S, A, d), Euclidean norm at most 1.
+        mu: measures of the latent kernels (H, d, S); mu[h, :, s'] is mu_h(s').
+        theta: parameters of the rewards (H, d). Whether they keep the cap is the certificate's question, not the model's.
+        s0: the first state, in 0..S-1.
+
+    Raises:
+        TypeError: where an argument is of another kind.
+        ValueError: on wrong shapes, numbers that are not finite, norms of features above 1, or rows of P that are no
+            probabilities (to 1e-8).
+    """
+
+    phi: FloatArray
+    mu: FloatArray
+    theta: FloatArray
+    s0: int = 0
+
+    def __post_init__(self) -> None:
+        phi = array("phi", self.phi, ndim=3)
+        mu = array("mu", self.mu, ndim=3)
+        theta = array("theta", self.theta, ndim=2)
+        states, _, dim = phi.shape
+        if mu.shape[1:] != (dim, states):
+            raise ValueError(f"mu: expected (H, {dim}, {states}) to go with phi of shape {phi.shape}, got {mu.shape}")
+        if theta.shape != (mu.shape[0], dim):
+            raise ValueError(f"theta: expected ({mu.shape[0]}, {dim}) to go with mu of shape {mu.shape}, got {theta.shape}")
+        integer("s0", self.s0, 0, states - 1)
+        norms = np.linalg.norm(phi, axis=2)
+        if norms.max() > 1 + NORM_TOLERANCE:
+            s, a = np.unravel_index(norms.argmax(), norms.shape)
+            raise ValueError(f"phi: expected norms of at most 1, got {norms.max():.6g} at state {s}, action {a}")
+        for name, value in (("phi", phi), ("mu", mu), ("theta", theta)):
+            value.setflags(write=False)
+            object.__setattr__(self, name, value)
+        kernel = np.einsum("sad,hdt->hsat", phi, mu)
+        low, error = kernel.min(), np.abs(kernel.sum(axis=3) - 1)
+        if low < -PROBABILITY_TOLERANCE or error.max() > PROBABILITY_TOLERANCE:
+            h, s, a = np.unravel_index(error.argmax(), error.shape) if low >= -PROBABILITY_TOLERANCE else (
+                np.unravel_index(kernel.argmin(), kernel.shape)[:3]
+            )  # fmt: skip
+            raise ValueError(
+                f"phi, mu: expected rows of P that are probabilities, got a row with sum {kernel[h, s, a].sum():.6g} and "
+                f"smallest entry {kernel[h, s, a].min():.6g} at step {h}, state {s}, action {a}"
+            )
+        kernel = np.maximum(kernel, 0)
+        kernel /= kernel.sum(axis=3, keepdims=True)  # exact probabilities, so that a sampler never falls off the end
+        kernel.setflags(write=False)
+        object.__setattr__(self, "_kernel", kernel)
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return self.phi.shape[0]
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return self.phi.shape[1]
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the features."""
+        return self.phi.shape[2]
+
+    @property
+    def horizon(self) -> int:
+        """Steps H of an episode."""
+        return self.mu.shape[0]
+
+    def P(self) -> FloatArray:
+        """Transition probabilities (H, S, A, S), read-only; rows sum to 1."""
+        return self._kernel  # type: ignore[attr-defined]
+
+    @cached_property
+    def cumulative(self) -> FloatArray:
+        """Cumulative transition probabilities (H, S, A, S), last entry 1: a uniform draw searches the next state in it."""
+        out = np.cumsum(self.P(), axis=3)
+        out[..., -1] = 1.0
+        return out
+
+    def r(self, theta: ArrayLike | None = None) -> FloatArray:
+        """Rewards <phi(s,a), theta_h> (H, S, A); of other parameters (H, d) where they are given."""
+        return np.einsum("sad,hd->hsa", self.phi, self._parameters(theta))
+
+    def optimal_q(self, theta: ArrayLike | None = None) -> FloatArray:
+        """Q*_h(s,a) (H, S, A) by value iteration, under the rewards of `theta` where it is given."""
+        q = self.r(theta)
+        for h in range(self.horizon - 2, -1, -1):
+            q[h] += self.P()[h] @ q[h + 1].max(axis=1)
+        return q
+
+    def policy_q(self, policy: ArrayLike, theta: ArrayLike | None = None) -> FloatArray:
+        """Q^pi_h(s,a) (H, S, A) of a deterministic policy (H, S), under the rewards of `theta` where it is given."""
+        actions, q = self.policy(policy), self.r(theta)
+        for h in range(self.horizon - 2, -1, -1):
+            q[h] += self.P()[h] @ np.take_along_axis(q[h + 1], actions[h + 1][:, None], axis=1)[:, 0]
+        return q
+
+    def optimal_policy(self, theta: ArrayLike | None = None) -> IntArray:
+        """The greedy policy (H, S) of `optimal_q`; the first of equal actions."""
+        return self.optimal_q(theta).argmax(axis=2)
+
+    def occupancy(self, policy: ArrayLike) -> FloatArray:
+        """d_h^pi(s) (H, S): the law of the state at each step under a deterministic policy (H, S), from s0."""
+        actions = self.policy(policy)
+        law = np.zeros((self.horizon, self.states))
+        law[0, self.s0] = 1
+        for h in range(self.horizon - 1):
+            law[h + 1] = law[h] @ self.P()[h, np.arange(self.states), actions[h]]
+        return law
+
+    def support(self, policy: ArrayLike, tol: float = 1e-12) -> BoolArray:
+        """Supp_h (H, S): the states that a deterministic policy (H, S) reaches at each step with probability above `tol`."""
+        return self.occupancy(policy) > number("tol", tol, 0)
+
+    def policy(self, policy: ArrayLike, name: str = "policy") -> IntArray:
+        """`policy` as (H, S) actions; TypeError unless integers (no stochastic policies), ValueError on shape or range."""
+        out = np.asarray(policy)
+        if out.dtype.kind not in "iu":
+            raise TypeError(
+                f"{name}: expected an integer action for each step and state (stochastic policies are not supported), "
+                f"got dtype {out.dtype}"
+            )
+        if out.shape != (self.horizon, self.states):
+            raise ValueError(f"{name}: expected shape ({self.horizon}, {self.states}), got {out.shape}")
+        if out.min() < 0 or out.max() >= self.actions:
+            raise ValueError(f"{name}: expected actions in 0..{self.actions - 1}, got {out.min()}..{out.max()}")
+        return out.astype(np.int64)
+
+    def _parameters(self, theta: ArrayLike | None) -> FloatArray:
+        if theta is None:
+            return self.theta
+        value = array("theta", theta, ndim=2)
+        if value.shape != self.theta.shape:
+            raise ValueError(f"theta: expected shape {self.theta.shape}, got {value.shape}")
+        return value
+
+
+def random_linear_mdp(
+    states: int,
+    actions: int,
+    horizon: int,
+    dim: int,
+    *,
+    latent_support: int = 1,
+    feature_support: int = 2,
+    rng: np.random.Generator,
+) -> LinearMDP:
+    """Draw a linear MDP (our generator): each phi(s,a) mixes `feature_support` latents with Dirichlet(1) weights, each latent
+    kernel puts its mass on `latent_support` random states (Dirichlet(1) among them), theta is uniform on [0, 1]^d at every step.
+
+    Raises:
+        TypeError, ValueError: sizes below 1, `latent_support` above `states`, `feature_support` above `dim`.
+    """
+    for name, value in (("states", states), ("actions", actions), ("horizon", horizon), ("dim", dim)):
+        integer(name, value, 1)
+    integer("latent_support", latent_support, 1, states)
+    integer("feature_support", feature_support, 1, dim)
+    generator("rng", rng)
+    phi = np.zeros((states, actions, dim))
+    for row in phi.reshape(-1, dim):
+        row[rng.choice(dim, feature_support, replace=False)] = rng.dirichlet(np.ones(feature_support))
+    mu = np.zeros((horizon, dim, states))
+    for row in mu.reshape(-1, states):
+        row[rng.choice(states, latent_support, replace=False)] = rng.dirichlet(np.ones(latent_support))
+    return LinearMDP(phi, mu, rng.uniform(size=(horizon, dim)))
+
+
+def random_instance(
+    states: int,
+    actions: int,
+    horizon: int,
+    dim: int,
+    *,
+    latent_support: int = 1,
+    feature_support: int = 2,
+    rng: np.random.Generator,
+) -> tuple[LinearMDP, IntArray]:
+    """Draw an MDP by `random_linear_mdp` and a target: the optimal policy (H, S) of a reward uniform on [-1, 1]^d at every step.
+    Draws whose target already plays an optimal first action are rejected, as there would be nothing to attack.
+
+    Raises:
+        TypeError, ValueError: as `random_linear_mdp`; ValueError too for fewer than 2 actions, with which there is no instance.
+        RuntimeError: after ten thousand rejections.
+    """
+    integer("actions", actions, 2)
+    for _ in range(10_000):
+        mdp = random_linear_mdp(
+            states, actions, horizon, dim, latent_support=latent_support, feature_support=feature_support, rng=rng
+        )
+        target = mdp.optimal_policy(rng.uniform(-1, 1, size=(horizon, dim)))
+        first = mdp.optimal_q()[0, mdp.s0]
+        if first[target[0, mdp.s0]] < first.max() - 1e-9:  # rounding: equal actions count as optimal
+            return mdp, target
+    raise RuntimeError("random_instance: no draw in 10,000 had a target that differs from the optimal first action")
+
+
+def tabular_linear_mdp(P: ArrayLike, r: ArrayLike, horizon: int | None = None, s0: int = 0) -> LinearMDP:
+    """A tabular MDP as a linear one: one-hot features, d = S * A (T6).
+
+    Args:
+        P: probabilities (S, A, S) for every step, with `horizon`, or (H, S, A, S).
+        r: rewards (S, A) or (H, S, A), finite.
+        horizon: H where P has no axis of steps.
+        s0: the first state.
+
+    Raises:
+        TypeError, ValueError: on shapes, a missing or contradicting `horizon`, rows that are no probabilities.
+    """
+    kernel, reward = array("P", P), array("r", r)
+    if kernel.ndim == 3:
+        if horizon is None:
+            raise ValueError("horizon: expected the number of steps, as P has no axis of steps, got None")
+        kernel = np.broadcast_to(kernel, (integer("horizon", horizon, 1), *kernel.shape))
+    if kernel.ndim != 4 or kernel.shape[1] != kernel.shape[3]:
+        raise ValueError(f"P: expected (S, A, S) or (H, S, A, S), got {np.shape(P)}")
+    steps, states, actions, _ = kernel.shape
+    if horizon is not None and integer("horizon", horizon, 1) != steps:
+        raise ValueError(f"horizon: expected {steps}, the steps of P, got {horizon}")
+    if reward.shape not in ((states, actions), (steps, states, actions)):
+        raise ValueError(f"r: expected ({states}, {actions}) or ({steps}, {states}, {actions}), got {reward.shape}")
+    dim = states * actions
+    phi = np.eye(dim).reshape(states, actions, dim)
+    theta = np.broadcast_to(reward, (steps, states, actions)).reshape(steps, dim)
+    return LinearMDP(phi, kernel.reshape(steps, dim, states), theta, s0)
