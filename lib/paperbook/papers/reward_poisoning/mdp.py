@@ -26,7 +26,8 @@ class LinearMDP:
 
     Args:
         phi: features (S, A, d), Euclidean norm at most 1.
-        mu: measures of the latent kernels (H, d, S); mu[h, :, s'] is mu_h(s').
+        mu: measures of the latent kernels (H, d, S); mu[h, :, s'] is mu_h(s'). The last step leads nowhere: mu[H-1] may be all
+            zeros, as features of a bandit (H = 1) need not allow probabilities; the state then stays where it is.
         theta: parameters of the rewards (H, d). Whether they keep the cap is the certificate's question, not the model's.
         s0: the first state, in 0..S-1.
 
@@ -58,7 +59,9 @@ class LinearMDP:
         for name, value in (("phi", phi), ("mu", mu), ("theta", theta)):
             value.setflags(write=False)
             object.__setattr__(self, name, value)
-        kernel = np.einsum("sad,hdt->hsat", phi, mu)
+        kernel = (phi.reshape(-1, dim) @ mu).reshape(len(mu), *phi.shape[:2], states)
+        if not mu[-1].any():
+            kernel[-1] = np.eye(states)[:, None]
         low, error = kernel.min(), np.abs(kernel.sum(axis=3) - 1)
         if low < -PROBABILITY_TOLERANCE or error.max() > PROBABILITY_TOLERANCE:
             h, s, a = np.unravel_index(error.argmax(), error.shape) if low >= -PROBABILITY_TOLERANCE else (
