@@ -424,7 +424,7 @@ class AttackabilityCertificate:
         """eps* without a cap, cut off at 1 so that it is never unbounded (T7): at most 0 where no cap makes it attackable."""
         if np.isinf(self.cap):
             return min(self.eps, 1.0)
-        return _certify(_programme(self.mdp, self.target, self.q_mode), np.inf, self.solver, self.tol, limit=1.0).eps
+        return min(1.0, _certify(_programme(self.mdp, self.target, self.q_mode), np.inf, self.solver, self.tol, cut=True).eps)
 
     @cached_property
     def eps_large_cap(self) -> float:
@@ -538,13 +538,13 @@ def _cap(mdp: LinearMDP, cap: str | float | None) -> float:
     return number("cap", cap, 0, open_low=True)
 
 
-def _certify(work: _Programme, cap: float, solver: str, tol: float, limit: float | None = None) -> AttackabilityCertificate:
+def _certify(work: _Programme, cap: float, solver: str, tol: float, cut: bool = False) -> AttackabilityCertificate:
     """Solve and prove. Without a cap the margin is first cut off at 1, as a bounded programme is the steadier one; where it
-    reaches that, the programme is solved again without the cut (unless `limit` says to keep it)."""
+    reaches that, the programme is solved again without the cut (unless `cut` says to keep it)."""
     radii = _radii(work, cap)
     free = np.isinf(cap)
     answer = _attempts(work, cap, radii, solver, tol, 1.0 if free else None)
-    if free and limit is None and answer.eps >= 1 - 10 * tol:
+    if free and not cut and answer.eps >= 1 - 10 * tol:
         n_zero = len(work.off_rows[0]) if work.q_mode == "policy" else 0
         q = np.zeros(work.A.shape[1])
         q[0] = -1
