@@ -147,8 +147,8 @@ class _Programme:
     support: BoolArray
     value: FloatArray  # (H, S), the target's true value on the support, 0 elsewhere
     pins: _Pins
-    off_rows: tuple[IntArray, IntArray, IntArray]
-    margin_rows: tuple[IntArray, IntArray, IntArray]
+    off_rows: tuple[NDArray[Any], ...]
+    margin_rows: tuple[NDArray[Any], ...]
     basis: sp.csc_array  # (H*d, number of z)
     sizes: IntArray  # (H,), the length of z_h
     A: sp.csc_array  # rows: off the support, then margins; columns: eps, z, V
@@ -436,8 +436,8 @@ class AttackabilityCertificate:
 
     @cached_property
     def kind(self) -> str:
-        """"attackable"; "cap-limited" (robust, but not at a large enough cap); "structurally-robust" (no cap lifts eps* above
-        `tol`); "undecided" where |eps| < tol (T7)."""
+        """One of "attackable", "cap-limited" (robust, but not at a large enough cap), "structurally-robust" (no cap lifts eps*
+        above `tol`) and "undecided" (|eps| < tol), T7."""
         if self.attackable is None:
             return "undecided"
         if self.attackable:

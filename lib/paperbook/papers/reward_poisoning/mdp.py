@@ -280,11 +280,11 @@ def from_gymnasium(
     """The exact table `env.unwrapped.P` (FrozenLake, CliffWalking, Taxi) as a tabular or a low-rank linear MDP (our choice).
 
     States that `horizon` steps from the start cannot reach are left out. Rewards are expected ones, r(s, a), times
-    `reward_scale`. With a `rank` the stacked kernel (S*A, S), with the rewards, moved to [0, 1], as one more column, is
-    factorised into non-negative W M (scikit-learn's NMF, from a deterministic start). The rows of both factors are normalised to
-    sum 1 over states, W is phi (so ||phi|| <= 1, d = rank), M is mu at every step, and rewards are regressed on phi. Nothing is
-    hidden in a coordinate of its own: what rank features cannot say of kernel and rewards is returned as an error. The cap of
-    a certificate is on ||theta_h||, so rewards of another size than 1 want a `reward_scale` or a cap of their own.
+    `reward_scale`. With a `rank` the stacked kernel (S*A, S) is factorised into non-negative W M (scikit-learn's NMF, from a
+    deterministic start) and the rows of both are normalised to sum 1: W is phi (so ||phi|| <= 1, d = rank), M is mu at every
+    step. Rewards are regressed on phi with latent rewards between the smallest and the largest true one, so ||theta_h|| <=
+    sqrt(d) where rewards keep [-1, 1]. Nothing is hidden in a coordinate of its own: what rank features cannot say of kernel and
+    rewards is returned as an error. Rewards larger than 1 want a `reward_scale`, or a cap of their own in the certificate.
 
     Args:
         env: an environment, or the id of a registered one.
@@ -334,8 +334,11 @@ def from_gymnasium(
     if rank is None:
         exact = tabular_linear_mdp(kernel, reward, horizon, number_of[start])
         return GymnasiumModel(exact, labels, terminal, (0.0, 0.0), (0.0, 0.0))
-    phi, latent = _factorised(kernel.reshape(-1, states), reward.ravel(), integer("rank", rank, 1, states))
-    theta = np.linalg.lstsq(phi, reward.ravel(), rcond=None)[0]
+    from scipy.optimize import lsq_linear
+
+    phi, latent = _factorised(kernel.reshape(-1, states), integer("rank", rank, 1, states))
+    room = 1e-9 + 1e-9 * float(np.abs(reward).max())  # the solver wants bounds that differ
+    theta = lsq_linear(phi, reward.ravel(), (reward.min() - room, reward.max() + room)).x
     mdp = LinearMDP(
         phi.reshape(states, actions, rank), np.broadcast_to(latent, (horizon, *latent.shape)), np.tile(theta, (horizon, 1)),
         number_of[start],
@@ -357,9 +360,8 @@ def _start(env: Any, states: int, s0: int | None) -> int:
     return int(likely[0])
 
 
-def _factorised(rows: FloatArray, reward: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
-    """`rows` (N, S), stochastic, as a product of stochastic factors (N, rank) and (rank, S), nearly; `reward` (N,) has a say
-    in which features."""
+def _factorised(rows: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
+    """`rows` (N, S), stochastic, as a product of stochastic factors (N, rank) and (rank, S), nearly."""
     import warnings
 
     from sklearn.decomposition import NMF
@@ -368,9 +370,7 @@ def _factorised(rows: FloatArray, reward: FloatArray, rank: int) -> tuple[FloatA
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the error of whatever it reached is returned
         model = NMF(rank, init="nndsvda", solver="cd", tol=1e-6, max_iter=2000, random_state=0)
-        column = (reward - reward.min()) / max(float(np.ptp(reward)), 1e-300)
-        weights = model.fit_transform(np.column_stack([rows, column]))
-    latent = model.components_[:, :-1]
+        weights, latent = model.fit_transform(rows), model.components_
     size = latent.sum(axis=1)
     weights, latent = weights * size, latent / np.where(size > 0, size, 1)[:, None]
     latent[size == 0] = 1 / latent.shape[1]  # an unused latent: any distribution serves

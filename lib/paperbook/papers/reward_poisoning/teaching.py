@@ -16,7 +16,7 @@ from paperbook.papers.reward_poisoning.certificate import MarginInfeasible, NoRi
 from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArray, LinearMDP
 from paperbook.study.arguments import number
 
-NORMS = (1, 2, np.inf)
+NORMS = (1, 2, "inf")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ def ma2019(
     target: ArrayLike,
     margin: float,
     *,
-    norm: float = 2,
+    norm: int | str = 2,
     linear: bool = False,
     pinned: bool = False,
     cap: float | None = None,
@@ -48,7 +48,7 @@ def ma2019(
         mdp: the true environment.
         target: the target policy (H, S).
         margin: above 0.
-        norm: 1, 2 or inf, over all (h, s, a).
+        norm: 1, 2 or "inf", over all (h, s, a).
         linear: restrict r' to <phi, theta'>.
         pinned: keep the rewards that the target collects on its support.
         cap: bound on ||theta'_h||; needs `linear`.
@@ -68,7 +68,7 @@ def rakhsha2020(
     target: ArrayLike,
     margin: float,
     *,
-    norm: float = 2,
+    norm: int | str = 2,
     linear: bool = False,
     pinned: bool = False,
     cap: float | None = None,
@@ -94,15 +94,13 @@ def rakhsha2020(
     return _teach(mdp, goal, support, need, norm, linear, pinned, cap)
 
 
-def _checked(
-    mdp: LinearMDP, target: ArrayLike, margin: float, norm: float, linear: bool, cap: float | None
-) -> IntArray:
+def _checked(mdp: LinearMDP, target: ArrayLike, margin: float, norm: int | str, linear: bool, cap: float | None) -> IntArray:
     goal = mdp.policy(target, "target")
     if mdp.actions == 1:
         raise NoRival("mdp: expected at least 2 actions, got 1: the target has no rival")
     number("margin", margin, 0, open_low=True)
     if norm not in NORMS:
-        raise ValueError(f"norm: expected 1, 2 or inf, got {norm!r}")
+        raise ValueError(f"norm: expected 1, 2 or 'inf', got {norm!r}")
     if cap is not None:
         number("cap", cap, 0, open_low=True)
         if not linear:
@@ -111,7 +109,14 @@ def _checked(
 
 
 def _teach(
-    mdp: LinearMDP, goal: IntArray, where: BoolArray, need: FloatArray, norm: float, linear: bool, pinned: bool, cap: float | None
+    mdp: LinearMDP,
+    goal: IntArray,
+    where: BoolArray,
+    need: FloatArray,
+    norm: int | str,
+    linear: bool,
+    pinned: bool,
+    cap: float | None,
 ) -> Teaching:
     import cvxpy as cp
 
