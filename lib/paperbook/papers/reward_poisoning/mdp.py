@@ -294,8 +294,8 @@ def from_gymnasium(
         reward_scale: factor on every reward, above 0.
 
     Raises:
-        TypeError, ValueError: on another kind of argument; an environment without a table; a start that is not given; a rank
-            above the number of states.
+        TypeError, ValueError: on another kind of argument; an environment without a table; a start that is not given, or from
+            which a terminal state is entered without an end; a rank above the number of states.
     """
     import gymnasium
 
@@ -327,7 +327,12 @@ def from_gymnasium(
             kernel[i, :, i] = 1
             continue
         for a, row in table[s].items():
-            for p, t, r, _ in row:
+            for p, t, r, done in row:
+                if p > 0 and not done and int(t) in ends:
+                    raise ValueError(
+                        f"env, s0: expected terminal states that always end an episode, got state {t}, which ends an episode "
+                        f"only on some ways into it, from {start}"
+                    )
                 if p > 0:
                     kernel[i, a, number_of[int(t)]] += p
                     reward[i, a] += p * r * reward_scale
