@@ -12,8 +12,8 @@ class OverviewConfig(Config):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    n_instances: int = Field(16, ge=2, le=10**4, description="random linear MDPs, none left out")
-    episodes: int = Field(1200, ge=100, le=10**7, description="episodes T")
+    n_instances: int = Field(24, ge=2, le=10**4, description="random linear MDPs, none left out")
+    episodes: int = Field(8000, ge=100, le=10**7, description="episodes T")
     S: int = Field(8, ge=2, description="states")
     A: int = Field(3, ge=2, description="actions")
     H: int = Field(3, ge=1, description="steps of an episode")
