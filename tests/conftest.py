@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import signal
 import sys
 import types
 from pathlib import Path
@@ -13,6 +14,11 @@ import pytest
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# under nohup the hang-up signal is ignored, and so it would be in the processes that tests start and then hang up: a handler
+# that does nothing keeps these tests alive, and is not inherited
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # tests are no package: what several folders of them share (`rehearsal`) is imported from here
 sys.path.insert(0, str(Path(__file__).parent))
