@@ -15,13 +15,12 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# under nohup the hang-up signal is ignored, and so it would be in the processes that tests start and then hang up: a handler
-# that does nothing keeps these tests alive, and is not inherited
+# under nohup the hang-up signal is ignored, and Ctrl-C in a script's background job; so they would be in the processes that tests
+# start and then stop. A handler of our own is not inherited; the one for hang-ups does nothing, so the tests go on.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
-
-# tests are no package: what several folders of them share (`rehearsal`) is imported from here
-sys.path.insert(0, str(Path(__file__).parent))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
