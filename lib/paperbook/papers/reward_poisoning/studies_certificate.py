@@ -93,6 +93,28 @@ def hull_bound(arms: ArrayLike, theta: ArrayLike, target: int, weights: ArrayLik
     return np.asarray((1 - c) * v + rho * np.linalg.norm(mixed - c[..., None] * x[t], axis=-1))
 
 
+def hull_meets_cone(arms: ArrayLike, theta: ArrayLike, target: int, cap: float | None = None) -> bool:
+    """Whether some mixed rival of a planar bandit lies in the cone behind the target (T5, ours), by a linear programme.
+
+    The cone holds the y with (c - 1) v >= rho |part of y across the target's line|, c and rho as in `hull_bound`.
+
+    Raises:
+        TypeError, ValueError: as `planar_eps`.
+    """
+    from scipy.optimize import linprog
+
+    x, truth = array("arms", arms, ndim=2), array("theta", theta, ndim=1)
+    ends = planar_eps(x, truth, target, cap).ends  # checks the arguments; half of their distance is rho
+    rho = float(np.linalg.norm(ends[1] - ends[0])) / 2
+    rivals, goal = np.delete(x, target, axis=0), x[target]
+    v, square = float(goal @ truth), float(goal @ goal)
+    gain = (rivals @ goal / square - 1) * v
+    across = rivals @ np.array([-goal[1], goal[0]]) / np.sqrt(square)
+    rows = np.stack([rho * across - gain, -rho * across - gain])
+    found = linprog(np.zeros(len(rivals)), A_ub=rows, b_ub=[0, 0], A_eq=np.ones((1, len(rivals))), b_eq=[1], method="highs")
+    return bool(found.status == 0)
+
+
 def rival_map(arms: ArrayLike, theta: ArrayLike, target: int, points: int = 41, cap: float | None = None) -> FloatArray:
     """eps* with one more rival at each point of a square grid over the unit disc, (points, points): row y, column x; NaN outside.
 
