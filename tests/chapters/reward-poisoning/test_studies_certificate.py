@@ -45,9 +45,9 @@ def test_the_least_price_of_a_mixture_is_the_margin(dim):
 
 
 def test_the_price_of_a_mixture_by_hand():
-    # v = .4, |x_t| = .5: known part (.8, 0), rho = .6 at cap 1; y = (.5, .6) / 2 has c = .5 and .3 across
+    # v = .4, |x_t| = .5: known part (.8, 0), rho = 1.5 at cap 1.7; y = (.5, .6) / 2 has c = .5 and .3 across
     arms = [[0.5, 0.0], [0.5, 0.0], [0.0, 0.6]]
-    assert studies.hull_bound(arms, [0.8, 0.3], 0, [0.5, 0.5], cap=1.0) == pytest.approx(0.5 * 0.4 + 0.6 * 0.3)
+    assert studies.hull_bound(arms, [0.8, 0.3], 0, [0.5, 0.5], cap=1.7) == pytest.approx(0.5 * 0.4 + 1.5 * 0.3)
 
 
 def test_the_cone_decides_as_a_grid_over_mixtures_does():
@@ -98,6 +98,14 @@ def test_draws_leave_none_out_and_know_their_kinds():
     np.testing.assert_allclose(curves[:, 1], found.large_cap[:4], atol=20 * SOLVER)  # a solver's tolerance grows with the cap
 
 
+def test_draws_know_both_modes():
+    found = studies.draws(60, 8, 3, 3, 5, 1, np.random.default_rng(0))
+    i = int((found.policy - found.eps).argmax())
+    assert found.policy[i] > found.eps[i] + 1e-3, "sparse draws are not all alike in both modes"
+    one = found.certificates[i]
+    assert found.policy[i] == pytest.approx(certify(one.mdp, one.target, q_mode="policy").eps, abs=SOLVER)
+
+
 def test_what_must_not_matter_does_not_and_what_must_does():
     certificate = attackable(1)[0]
     mdp, target = certificate.mdp, certificate.target
@@ -113,11 +121,12 @@ def test_the_margin_of_parameters_by_value_iteration():
         assert studies.margin_of(certificate, certificate.theta) == pytest.approx(certificate.value_gap, abs=SOLVER)
         # at the truth nothing is changed on the support: its own values against the best of what deviates, path by path
         mdp, target = certificate.mdp, certificate.target
-        own, later, least = mdp.policy_q(target), {s: 0.0 for s in range(mdp.states)}, np.inf
+        own, later, least = mdp.policy_q(target), dict.fromkeys(range(mdp.states), 0.0), np.inf
         for h in reversed(range(mdp.horizon)):
             now = {}
             for s in range(mdp.states):
-                q = [mdp.phi[s, a] @ mdp.theta[h] + sum(mdp.P()[h, s, a, t] * later[t] for t in later) for a in range(mdp.actions)]
+                q = [mdp.phi[s, a] @ mdp.theta[h] for a in range(mdp.actions)]
+                q = [q[a] + sum(mdp.P()[h, s, a, t] * later[t] for t in later) for a in range(mdp.actions)]
                 now[s] = own[h, s, target[h, s]] if certificate.support[h, s] else max(q)
                 if certificate.support[h, s]:
                     least = min(least, *(now[s] - q[a] for a in range(mdp.actions) if a != target[h, s]))
@@ -137,7 +146,8 @@ def test_the_bound_on_the_cheapest_poison_is_tight_with_one_rival():
     mdp, target = tabular_linear_mdp(np.ones((1, 1, 2, 1)), [[[0.2, 0.9]]]), np.array([[0]])
     found = studies.compare_poisons(certify(mdp, target))
     eps = 0.2 + np.sqrt(2 - 0.04)
-    assert found.cost[0] == pytest.approx((0.9 - 0.2 + eps / 2) ** 2, abs=1e-5) and found.bound == pytest.approx(found.cost[0], rel=1e-4)
+    assert found.cost[0] == pytest.approx((0.9 - 0.2 + eps / 2) ** 2, abs=1e-5)
+    assert found.bound == pytest.approx(found.cost[0], rel=1e-4)
     assert found.change[1] == pytest.approx(eps + 0.7, abs=1e-4)
 
 
@@ -161,7 +171,7 @@ def test_restricted_teaching_knows_the_same_margin():
     [
         (lambda: studies.hull_bound([[1, 0], [0, 1]], [1, 0], 0, [0.5]), ValueError, "weights: expected sums of 1"),
         (lambda: studies.hull_bound([[1, 0], [0, 1]], [1, 0], 0, [0.5, 0.5]), ValueError, "theta, weights: expected shapes"),
-        (lambda: studies.hull_bound([[0, 0], [0, 1]], [1, 0], 0, [1.0]), ValueError, "target, cap: expected a target with a length"),
+        (lambda: studies.hull_bound([[0, 0], [0, 1]], [1, 0], 0, [1.0]), ValueError, "expected a target with a length"),
         (lambda: studies.pinned_segment([[1, 0], [0, 1]], [1, 0], 0, points=1), ValueError, "points: expected"),
         (lambda: studies.random_bandit(1, 2, np.random.default_rng(0)), ValueError, "arms: expected"),
         (lambda: studies.compare_poisons(certify(*studies.counterexample())), ValueError, "expected an attackable instance"),

@@ -302,7 +302,7 @@ def with_duplicate(mdp: LinearMDP, target: IntArray) -> LinearMDP:
 
 
 def teaching_agrees(certificate: AttackabilityCertificate, slack: float = 0.02) -> bool:
-    """Whether policy teaching, restricted to linear rewards, pinned and capped, knows the same largest margin, to a share `slack`.
+    """Whether policy teaching with linear, pinned and capped rewards knows the same largest margin, to a share `slack`.
 
     It must succeed a little below eps* of policy mode (where that is positive) and fail a little above it. Slow: two problems in
     cvxpy.
