@@ -93,6 +93,11 @@ def test_draws_leave_none_out_and_know_their_kinds():
     assert all((c.mdp.phi == mdp.phi).all() for c, (mdp, _) in zip(found.certificates, again, strict=True))
     assert {"attackable", "structurally-robust"} <= set(found.kinds)
     assert (found.large_cap >= found.eps - 2 * SOLVER).all() and (found.policy >= found.eps - 2 * SOLVER).all()
+    positive, robust = found.split()
+    assert [c.eps for c in positive] == found.eps[found.eps > 0].tolist() and all(c.eps < 0 for c in robust)
+    assert len(positive) + len(robust) == 30
+    with pytest.raises(ValueError, match=r"n_instances: expected draws of both kinds, got 0 attackable and \d robust"):
+        studies.Draws(tuple(robust[:2]), found.policy[:2], found.large_cap[:2]).split()
     curves = studies.cap_curves(found.certificates[:4], [1.0, 20.0])
     np.testing.assert_allclose(curves[:, 0], found.eps[:4], atol=SOLVER)
     np.testing.assert_allclose(curves[:, 1], found.large_cap[:4], atol=20 * SOLVER)  # a solver's tolerance grows with the cap

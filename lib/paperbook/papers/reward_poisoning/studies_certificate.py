@@ -181,6 +181,21 @@ class Draws:
         """The kind of each instance."""
         return [c.kind for c in self.certificates]
 
+    def split(self) -> tuple[list[AttackabilityCertificate], list[AttackabilityCertificate]]:
+        """The attackable instances and the robust ones, in order; undecided ones are in neither.
+
+        Raises:
+            ValueError: where one of the two is empty.
+        """
+        positive = [c for c in self.certificates if c.attackable]
+        robust = [c for c in self.certificates if c.attackable is False]
+        if not positive or not robust:
+            raise ValueError(
+                f"n_instances: expected draws of both kinds, got {len(positive)} attackable and {len(robust)} robust; draw more, "
+                "or other sizes"
+            )
+        return positive, robust
+
 
 def draws(n: int, states: int, actions: int, horizon: int, dim: int, latent_support: int, rng: np.random.Generator) -> Draws:
     """Draw `n` instances (`random_instance`) and certify each in both modes.
