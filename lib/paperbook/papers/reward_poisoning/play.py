@@ -38,10 +38,10 @@ class Learner(Protocol):
     def plan(self) -> None:
         """Before an episode."""
 
-    def act(self, h: int, s: ArrayLike) -> IntArray:
+    def act(self, h: int, s: IntArray) -> IntArray:
         """Actions (B,)."""
 
-    def observe(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike, s2: ArrayLike) -> None:
+    def observe(self, h: int, s: IntArray, a: IntArray, r: FloatArray, s2: IntArray) -> None:
         """The step with the rewards as delivered, (B,) each."""
 
 
@@ -180,6 +180,6 @@ def outcome(history: AttackHistory) -> list[str]:
     fallen = np.ones(late.shape, dtype=bool)
     for values in (history.deviations, history.cost):
         first, last = values[: T // 4].mean(axis=0), values[-(T // 4) :].mean(axis=0)
-        fallen &= (last <= FALLEN * first)
+        fallen &= last <= FALLEN * first
     return ["attacked" if quiet and down else "unclear" if down else "resisted"
             for quiet, down in zip(late < QUIET, fallen, strict=True)]  # fmt: skip
