@@ -5,8 +5,10 @@ import pytest
 
 from paperbook.papers.reward_poisoning.attacks import (
     AdaptiveTarget,
+    Budgeted,
     NoAttack,
     RandomPerturbation,
+    Shifted,
     TooFewData,
     TwoStage,
     WhiteBox,
@@ -90,6 +92,28 @@ def test_random_perturbation_spends_its_budget_evenly_and_without_bias():
     assert abs(deltas[:, 2].sum()) < 0.5 * 4 * 15.5
 
 
+def test_a_budget_is_spent_in_order_and_never_exceeded():
+    mdp, target = sparse(2)
+    free = Recorder(AdaptiveTarget(target, 1.5))
+    run_attack(mdp, LSVIUCB(mdp.phi, 3), free, target, 60, np.random.default_rng(1))
+    poor = Recorder(Budgeted(AdaptiveTarget(target, 1.5), 10.0))
+    history = run_attack(mdp, LSVIUCB(mdp.phi, 3), poor, target, 60, np.random.default_rng(1))
+    assert history.cost.sum() == pytest.approx(10.0, abs=1e-12)
+    deltas = [delta for row in poor.rows for *_, delta in row if delta]
+    assert deltas == [-1.5] * 6 + [-1.0]
+    first = next(e for e in range(60) if sum(d for row in free.rows[: e + 1] for *_, d in row) < -9.0)
+    assert free.rows[:first] == poor.rows[:first]
+
+
+def test_a_shift_is_delivered_on_the_target_too():
+    mdp, target = sparse(2)
+    shift = np.random.default_rng(3).normal(size=(3, 8, 3))
+    recorder = Recorder(Shifted(shift))
+    run_attack(mdp, LSVIUCB(mdp.phi, 3), recorder, target, 50, np.random.default_rng(1))
+    for row in recorder.rows:
+        assert all(delta == shift[h, s, a] for h, s, a, _, delta in row)
+
+
 def uniform_counts(mdp, target, episodes, rng, noise=0.1):
     """Data as a uniform player makes them, drawn transition by transition from the kernel's own table."""
     H, S, A = mdp.horizon, mdp.states, mdp.actions
@@ -169,7 +193,7 @@ def test_two_stages():
             left = left or a != target[h, s]
             # what arrives after a deviation is <phi, theta+_hat>, whatever the true reward was
             assert r + delta == pytest.approx(mdp.phi[s, a] @ attacker.theta[0, h] if left else r, abs=1e-12)
-    assert attacker.counts.sum() == attacker.rewards.astype(bool).sum() * 0 + 90 * 3  # the second stage records nothing
+    assert attacker.counts.sum() == 90 * 3  # the second stage records nothing
     assert np.isfinite(attacker.eps).all()
 
 
@@ -203,6 +227,8 @@ def test_bad_inputs():
         (lambda: WhiteBox([], target, mdp.theta), "mdp: expected at least one"),
         (lambda: RandomPerturbation(-1.0, 0.5, 10, np.random.default_rng(0)), "budget: expected"),
         (lambda: RandomPerturbation(1.0, 0.0, 10, np.random.default_rng(0)), "magnitude: expected"),
+        (lambda: Budgeted(NoAttack(2), [1.0, 2.0, 3.0]), "budget: expected"),
+        (lambda: Shifted(np.zeros((2, 2))), "shift: expected shape"),
         (lambda: TwoStage(mdp.phi, target, 0), "episodes: expected"),
         (lambda: TwoStage(mdp.phi, target[:, :-1], 10), "target: expected 8 states"),
         (lambda: TwoStage(mdp.phi, target, 10, ridge=0.0), "ridge: expected"),

@@ -5,9 +5,9 @@ import pytest
 
 from paperbook.papers.reward_poisoning.attacks import AdaptiveTarget, NoAttack, WhiteBox
 from paperbook.papers.reward_poisoning.certificate import certify
-from paperbook.papers.reward_poisoning.learner import LSVIUCB
-from paperbook.papers.reward_poisoning.mdp import random_instance
-from paperbook.papers.reward_poisoning.play import AttackHistory, outcome, run_attack
+from paperbook.papers.reward_poisoning.learner import LSVIUCB, EpsilonGreedyLSVI
+from paperbook.papers.reward_poisoning.mdp import LinearMDP, random_instance
+from paperbook.papers.reward_poisoning.play import AttackHistory, obedience_loss, outcome, run_attack
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,8 @@ def test_attackable_draws_give_way_and_their_cost_stops(attackable):
     history, eps = attackable
     assert len(eps) > 15
     assert history.deviations[1500:].mean(axis=0).max() < 0.1
-    assert (history.cost[1000:].sum(axis=0) < 0.4 * history.cost.sum(axis=0)).all()
+    # the share after episode 1,000 would be 1 - 1/sqrt(3) = 0.42 for a cost like sqrt(T), 0.67 for one like T
+    assert (history.cost[1000:].sum(axis=0) < 0.5 * history.cost.sum(axis=0)).all()
 
 
 def test_deviations_are_at_most_regret_over_eps_on_every_path(attackable, draws):
@@ -51,12 +52,31 @@ def test_deviations_are_at_most_regret_over_eps_on_every_path(attackable, draws)
 
 def test_robust_draws_resist_linearly(draws):
     pairs, certificates = draws
-    chosen = [i for i, one in enumerate(certificates) if one.eps < -0.15]
-    assert len(chosen) > 8
-    history = play(pairs, certificates, chosen, 0.3)
+    chosen = [i for i, one in enumerate(certificates) if one.eps < -0.05]
+    loss = np.array([obedience_loss(*pairs[i], certificates[i].theta) for i in chosen])
+    assert (loss > 0).all()
+    history = play(pairs, certificates, chosen, 3.0)
     total = history.deviations.cumsum(axis=0)
-    slopes = np.log(total[2999] / total[999]) / np.log(3)
-    assert ((slopes > 0.9) & (slopes < 1.1)).all(), slopes
+    slopes = (np.log(total[2999] / total[999]) / np.log(3))[loss > 0.05]
+    # a no-regret learner may obey in sqrt(T) / loss episodes, so with a small loss the line T is not reached yet
+    assert len(slopes) > 8 and ((slopes > 0.75) & (slopes < 1.15)).all(), slopes
+
+
+def test_the_loss_of_obedience_by_playing(draws):
+    """Play the target, and the best policy, under the poisoned rewards, and compare what they collect."""
+    (mdp, target), theta = draws[0][3], draws[1][3].theta
+    poisoned = LinearMDP(mdp.phi, mdp.mu, theta)
+    collected = []
+    for policy in (poisoned.optimal_policy(), target):
+        learner = EpsilonGreedyLSVI(mdp.phi, 3, epsilon=0.0, rng=np.random.default_rng(0), batch=200)
+        learner.act = lambda h, s, policy=policy: policy[h, s]
+        history = run_attack(poisoned, learner, NoAttack(200), target, 50, np.random.default_rng(26))
+        collected.append(history.returns.ravel())
+    # 10,000 episodes each, both with the same draws: four standard errors of the difference
+    difference = collected[0] - collected[1]
+    error = 4 * difference.std() / 100
+    assert abs(difference.mean() - obedience_loss(mdp, target, theta)) < error + 1e-9
+    assert obedience_loss(mdp, poisoned.optimal_policy(), theta) == pytest.approx(0, abs=1e-12)
 
 
 class Scripted:
