@@ -25,7 +25,7 @@ from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArra
 from paperbook.papers.reward_poisoning.play import NOISE, AttackHistory, run_attack
 from paperbook.study.arguments import array, choice, generator, integer, number
 
-VARIANTS = ("estimate", "true kernels", "true rewards", "uniform play")
+VARIANTS = ("estimate", "true kernels", "true rewards", "likelihood", "uniform play")
 ATTACKS = ("white box", "black box", "adaptive target")
 
 
@@ -61,9 +61,7 @@ class Draws:
         at = np.flatnonzero(np.asarray(keep, dtype=bool))
         if not len(at):
             raise ValueError("keep: expected at least one instance, got none")
-        return Draws(
-            self.drawn, tuple(self.mdps[i] for i in at), self.targets[at], tuple(self.certificates[i] for i in at)
-        )
+        return Draws(self.drawn, tuple(self.mdps[i] for i in at), self.targets[at], tuple(self.certificates[i] for i in at))
 
 
 def draw_instances(
@@ -100,9 +98,7 @@ class Data:
         return estimate(mdp.phi, self.counts, self.rewards, self.reached, target, mdp.s0, ridge)
 
 
-def uniform_data(
-    mdp: LinearMDP, target: ArrayLike, episodes: int, rng: np.random.Generator, noise: float = NOISE
-) -> Data:
+def uniform_data(mdp: LinearMDP, target: ArrayLike, episodes: int, rng: np.random.Generator, noise: float = NOISE) -> Data:
     """Data of `episodes` episodes of uniformly random actions, all played at once, rewards with Gaussian noise.
 
     Raises:
@@ -124,6 +120,38 @@ def uniform_data(
         follows &= a == goal[h, s]
         s = s2
     return Data(counts, rewards, reached)
+
+
+def likelihood_kernels(phi: ArrayLike, counts: ArrayLike, steps: int = 200, floor: float = 1e-3) -> FloatArray:
+    """Kernels mu (H, d, S) of greatest likelihood, by expectation-maximisation: features are known weights of a mixture.
+
+    Ours, beside the regression that is clipped. Every step shares each transition out among the latents that may have caused
+    it; the rows stay probabilities by themselves. From even rows; what has less than `floor` at the end counts as 0.
+
+    Args:
+        phi: features (S, A, d), mixtures.
+        counts: transitions (H, S, A, S).
+        steps: of the iteration, at least 1.
+        floor: in [0, 1).
+
+    Raises:
+        TypeError, ValueError: on kinds, shapes and ranges.
+    """
+    weights, N = array("phi", phi, 0, ndim=3), array("counts", counts, 0, ndim=4)
+    if N.shape[1:] != (*weights.shape[:2], weights.shape[0]):
+        raise ValueError(f"counts: expected shape (H, {', '.join(map(str, weights.shape[:2]))}, S), got {N.shape}")
+    number("floor", floor, 0, 1, open_high=True)
+    H, S, A, _ = N.shape
+    flat, seen = weights.reshape(S * A, -1), N.reshape(H, S * A, S)
+    mu = np.full((H, flat.shape[1], S), 1 / S)
+
+    def normalised(rows: FloatArray) -> FloatArray:
+        total = rows.sum(axis=2, keepdims=True)
+        return np.where(total > 0, rows / np.where(total > 0, total, 1), mu)  # a latent without data keeps its row
+
+    for _ in range(integer("steps", steps, 1)):
+        mu = normalised(mu * (flat.T @ (seen / np.maximum(flat @ mu, 1e-300))))
+    return normalised(np.where(mu < floor, 0, mu))
 
 
 def uniform_law(mdp: LinearMDP) -> FloatArray:
@@ -164,11 +192,13 @@ def expected_reward_error(mdp: LinearMDP, episodes: int, noise: float = NOISE) -
 
 @dataclass(frozen=True, eq=False)
 class EstimationStudy:
-    """Errors against the number of episodes of uniform play: `rewards`, `kernels`, and `expected` rewards' error, (k, n)."""
+    """Errors against the number of episodes of uniform play, (k, n): `rewards` and what they are `expected` to be; `kernels`,
+    and `likelihood`, those of `likelihood_kernels`."""
 
     n_grid: tuple[int, ...]
     rewards: FloatArray
     kernels: FloatArray
+    likelihood: FloatArray
     expected: FloatArray
 
 
@@ -179,13 +209,16 @@ def estimation_study(draws: Draws, n_grid: Sequence[int], rng: np.random.Generat
         TooFewData: a length at which no episode follows the target through.
     """
     shape = (len(n_grid), len(draws))
-    rewards, kernels, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    rewards, kernels, likelihood, expected = (np.zeros(shape) for _ in range(4))
     for k, n in enumerate(n_grid):
         for i, (mdp, target) in enumerate(zip(draws.mdps, draws.targets, strict=True)):
-            found = uniform_data(mdp, target, n, rng, noise).estimate(mdp, target)
-            rewards[k, i], kernels[k, i] = estimation_errors(mdp, found.mdp)
+            data = uniform_data(mdp, target, n, rng, noise)
+            belief = data.estimate(mdp, target).mdp
+            rewards[k, i], kernels[k, i] = estimation_errors(mdp, belief)
+            other = LinearMDP(mdp.phi, likelihood_kernels(mdp.phi, data.counts), belief.theta, mdp.s0)
+            likelihood[k, i] = estimation_errors(mdp, other)[1]
             expected[k, i] = expected_reward_error(mdp, n, noise)
-    return EstimationStudy(tuple(n_grid), rewards, kernels, expected)
+    return EstimationStudy(tuple(n_grid), rewards, kernels, likelihood, expected)
 
 
 def slope(x: ArrayLike, values: ArrayLike) -> FloatArray:
@@ -240,7 +273,8 @@ class SignStudy:
         t1_grid: lengths T1 (k).
         eps: true eps* (n,).
         found: estimated margins by variant, (k, n) each: the estimate; with the true kernels or the true rewards in its
-            place; and the estimate from as many episodes of uniform play. NaN where the data do not suffice.
+            place; with kernels of greatest likelihood; and the estimate from as many episodes of uniform play. NaN where the
+            data do not suffice.
         off: share of the steps of the first stage that were off the target (k, n).
     """
 
@@ -309,6 +343,8 @@ def sign_study(
                     continue
                 if variant == "true kernels":
                     belief = LinearMDP(mdp.phi, mdp.mu, belief.theta, mdp.s0)
+                elif variant == "likelihood":
+                    belief = LinearMDP(mdp.phi, likelihood_kernels(mdp.phi, data.counts), belief.theta, mdp.s0)
                 elif variant == "true rewards":
                     belief = LinearMDP(mdp.phi, belief.mu, mdp.theta, mdp.s0)
                 found[variant][k, i] = believed_eps(belief, target)
@@ -344,6 +380,7 @@ class AttackStudy:
         late: share of such episodes in the last half.
         first: cost of the black box's first stage (k, n).
         eps_hat: what the black box estimated (k, n).
+        margin: `delivered_margin` of its poison (k, n).
         explore: lengths of the first stage (k).
     """
 
@@ -353,7 +390,22 @@ class AttackStudy:
     late: dict[str, FloatArray]
     first: FloatArray
     eps_hat: FloatArray
+    margin: FloatArray
     explore: tuple[int, ...]
+
+
+def delivered_margin(mdp: LinearMDP, target: ArrayLike, theta: ArrayLike) -> float:
+    """The margin that a poison really has: min over the target's support of V^target - Q+, in the true environment.
+
+    Who obeys is told the truth, so V^target is the true value; who leaves it gets <phi, theta+> from then on and the true next
+    states, so Q+ is the optimal action value under `theta` (H, d). For the poison of a certificate with eps* > 0 it is eps*;
+    for one made from estimates it may be anything. T3 speaks of this margin.
+    """
+    goal = mdp.policy(target, "target")
+    own = np.take_along_axis(mdp.policy_q(goal), goal[:, :, None], axis=2)
+    slack = own - mdp.optimal_q(theta)
+    np.put_along_axis(slack, goal[:, :, None], np.inf, axis=2)
+    return float(slack[mdp.support(goal)].min())
 
 
 def black_box_run(
@@ -381,7 +433,7 @@ def attack_study(
     shape = (len(T_grid), len(draws))
     cost = {name: np.zeros(shape) for name in ATTACKS}
     deviations, late = {name: np.zeros(shape) for name in ATTACKS}, {name: np.zeros(shape) for name in ATTACKS}
-    first, eps_hat, explore = np.zeros(shape), np.zeros(shape), []
+    first, eps_hat, margin, explore = np.zeros(shape), np.zeros(shape), np.zeros(shape), []
     (stream,) = rng.spawn(1)
     seed = stream.integers(2**63)  # every run spawns the same streams from it
 
@@ -402,6 +454,7 @@ def attack_study(
             draws, T, fresh(), bonus=bonus, noise=noise, exponent=exponent, penalty=penalty, override=override
         )
         first[k], eps_hat[k] = history.cost[: box.explore].sum(axis=0), box.eps
+        margin[k] = [delivered_margin(*one) for one in zip(draws.mdps, draws.targets, box.theta, strict=True)]
         explore.append(box.explore)
         for name, one in {**runs, "black box": history}.items():
             cost[name][k] = one.cost[:T].sum(axis=0)
@@ -409,4 +462,4 @@ def attack_study(
             late[name][k] = one.deviations[T // 2 : T].mean(axis=0)
         if progress is not None:
             progress(k + 1)
-    return AttackStudy(tuple(T_grid), cost, deviations, late, first, eps_hat, tuple(explore))
+    return AttackStudy(tuple(T_grid), cost, deviations, late, first, eps_hat, margin, tuple(explore))
