@@ -160,6 +160,64 @@ class RandomPerturbation(_Attacker):
         return np.where(u[1] < 0.5, -size, size)
 
 
+class Shifted(_Attacker):
+    """Always delivers r + shift, on the target too: how a table of taught rewards is played (policy teaching).
+
+    Args:
+        shift: (H, S, A) or (B, H, S, A), finite.
+        batch: B where all copies share it.
+
+    Raises:
+        TypeError, ValueError: on kinds and shapes.
+    """
+
+    def __init__(self, shift: ArrayLike, *, batch: int | None = None) -> None:
+        table = array("shift", shift)
+        if table.ndim not in (3, 4):
+            raise ValueError(f"shift: expected shape (H, S, A) or (B, H, S, A), got {table.shape}")
+        table = table if table.ndim == 4 else table[None]
+        super().__init__(copies("shift, batch", (len(table),), batch))
+        self._shift = np.broadcast_to(table, (self.batch, *table.shape[1:]))
+
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
+        """The shift of the step, (B,)."""
+        return self._shift[self._rows, h, s, a].copy()
+
+
+class Budgeted(_Attacker):
+    """Another attacker until its money is spent; the last perturbation is cut to what is left.
+
+    Args:
+        inner: the attacker.
+        budget: what each copy may spend in all, (B,) or a number, at least 0.
+
+    Raises:
+        TypeError, ValueError: on kinds, shapes and ranges.
+    """
+
+    def __init__(self, inner: RewardAttacker, budget: ArrayLike) -> None:
+        super().__init__(inner.batch)
+        budgets = np.atleast_1d(array("budget", budget, 0))
+        if budgets.shape not in ((1,), (self.batch,)):
+            raise ValueError(f"budget: expected a number or shape ({self.batch},), got {budgets.shape}")
+        self.inner, self.left = inner, np.broadcast_to(budgets, (self.batch,)).copy()
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        self.inner.reset()
+
+    def observe(self, h: int, s: IntArray, a: IntArray, r: FloatArray, s2: IntArray) -> None:
+        """Hand the step on."""
+        self.inner.observe(h, s, a, r, s2)
+
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
+        """The inner perturbation, cut to what is left; (B,)."""
+        wanted = self.inner.perturb(h, s, a, r)
+        size = np.minimum(np.abs(wanted), self.left)
+        self.left -= size
+        return np.copysign(size, wanted)
+
+
 class TooFewData(RuntimeError):
     """The black box has not seen enough to estimate the environment on the target's support."""
 
