@@ -189,6 +189,21 @@ def test_runs_share_their_random_numbers(draws):
         assert (study.cost[name] <= 3 * (2 * math.sqrt(5) + 0.6) * study.deviations[name] + 1e-9).all()
 
 
+def test_without_an_estimate_there_is_no_margin():
+    """A learner without optimism and with no reason to obey: the fine of a thousandth does not move it."""
+    phi, mu = np.eye(2)[None], np.ones((1, 2, 1))
+    mdp = LinearMDP(phi, np.repeat(mu, 2, axis=0), np.array([[1.0, 0.0]] * 2))
+    target = np.array([[1], [1]])
+    draws = box.Draws(1, (mdp,), target[None], (certify(mdp, target),))
+    study = box.attack_study(draws, (40, 80), np.random.default_rng(2), bonus=0.0, penalty=1e-3)
+    assert np.isnan(study.eps_hat).all() and np.isnan(study.margin).all()
+    assert (study.late["black box"] == 1).all()
+    working = box.attack_study(draws, (40, 80), np.random.default_rng(2), bonus=3.0)
+    # one-hot features: obeying is worth 0, leaving -sqrt(2) a step. What is pinned was seen some twenty times with a noise of
+    # 0.1 when T1 = 27 episodes were over: 0.1 / sqrt(20), four times, at two steps
+    np.testing.assert_allclose([working.margin[1], working.eps_hat[1]], math.sqrt(2), atol=0.18)
+
+
 def test_override_goes_on_where_the_estimate_says_robust(draws):
     robust = draws.where(draws.eps < 0)
     runs = [box.black_box_run(robust, 300, np.random.default_rng(1), bonus=3.0, override=o) for o in (False, True)]

@@ -379,8 +379,8 @@ class AttackStudy:
         deviations: number of episodes that left the target.
         late: share of such episodes in the last half.
         first: cost of the black box's first stage (k, n).
-        eps_hat: what the black box estimated (k, n).
-        margin: `delivered_margin` of its poison (k, n).
+        eps_hat: what the black box estimated (k, n), NaN where its first stage has not ended for want of data.
+        margin: `delivered_margin` of its poison (k, n), NaN there too.
         explore: lengths of the first stage (k).
     """
 
@@ -454,7 +454,8 @@ def attack_study(
             draws, T, fresh(), bonus=bonus, noise=noise, exponent=exponent, penalty=penalty, override=override
         )
         first[k], eps_hat[k] = history.cost[: box.explore].sum(axis=0), box.eps
-        margin[k] = [delivered_margin(*one) for one in zip(draws.mdps, draws.targets, box.theta, strict=True)]
+        own = [delivered_margin(*one) for one in zip(draws.mdps, draws.targets, box.theta, strict=True)]
+        margin[k] = np.where(np.isnan(box.eps), np.nan, own)
         explore.append(box.explore)
         for name, one in {**runs, "black box": history}.items():
             cost[name][k] = one.cost[:T].sum(axis=0)
