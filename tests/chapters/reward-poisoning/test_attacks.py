@@ -207,6 +207,40 @@ def test_two_stages_without_override_leave_a_robust_estimate_alone():
         assert (history.cost[1500:].sum() > 0) == override
 
 
+def test_what_the_first_stage_writes_down():
+    mdp, target = sparse(8)
+    attacker = TwoStage(np.stack([mdp.phi] * 2), target, 100, explore=40)
+    recorder = Recorder(attacker)
+    reached, counts, rewards = np.zeros((3, 8)), np.zeros((3, 8, 3, 8)), np.zeros((3, 8, 3))
+
+    class Stubborn:
+        """Copy 0 plays at random; copy 1 always leaves the target at once, so that nothing is known of its second step."""
+
+        batch, rng = 2, np.random.default_rng(9)
+
+        def plan(self):
+            self.left, self.last = False, []
+
+        def act(self, h, s):
+            self.at, self.a = s, np.array([self.rng.integers(3), (target[h, s[1]] + 1) % 3])
+            return self.a
+
+        def observe(self, h, s, a, r, s2):
+            if len(recorder.rows) > 40:
+                return
+            reached[h, s[0]] += not self.left  # the state in which it leaves was reached by following
+            self.left = self.left or a[0] != target[h, s[0]]
+            counts[h, s[0], a[0], s2[0]] += 1
+            rewards[h, s[0], a[0]] += recorder.rows[-1][h][3]
+
+    run_attack(mdp, Stubborn(), recorder, target, 100, np.random.default_rng(10))
+    np.testing.assert_array_equal(attacker.reached[0], reached)
+    np.testing.assert_array_equal(attacker.counts[0], counts)
+    np.testing.assert_allclose(attacker.rewards[0], rewards, atol=1e-12)
+    # copy 1 stays in the first stage, and is counted to the end
+    assert np.isfinite(attacker.eps[0]) and np.isnan(attacker.eps[1]) and attacker.counts[1].sum() == 300
+
+
 def test_only_lower_never_raises():
     mdp, target = sparse(8)
     recorder = Recorder(TwoStage(mdp.phi, target, 400, override=True, only_lower=True))

@@ -100,6 +100,9 @@ def test_constant_exploration_goes_on_for_ever():
     # a step leaves the target with probability at least 0.3 * 2/3; H = 3 of them: at least 1 - 0.8^3 = 0.488.
     # 20 * 400 episodes: four standard errors are 0.022
     assert history.deviations[400:].mean() > 0.488 - 0.022
+    learner.plan()
+    other = np.mean([learner.act(0, np.zeros(20, dtype=int)) != learner.greedy[:, 0, 0] for _ in range(1000)])
+    assert abs(other - 0.2) < 4 * 0.4 / np.sqrt(20_000)  # 0.3 * 2/3, within four standard errors
 
 
 def test_bad_inputs():
