@@ -64,14 +64,15 @@ def test_exact_features_give_the_exact_certificate() -> None:
 
 
 def test_the_error_falls_with_the_samples() -> None:
-    """Root-n: 16 times the episodes leave well under half the error (a quarter expected; medians of 8 instances scatter)."""
+    """Root-n, with noisy rewards: 16 times the episodes leave well under 0.6 of the error (a quarter expected; 8 instances)."""
     errors = []
     for episodes in (200, 3200):
         rng, miss = np.random.default_rng(3), []
         for mdp, target in instances(8, 2):
             exact = certify(mdp, target, q_mode="policy").eps
-            miss.append(abs(finite_horizon_certificate(rollouts(mdp, target, episodes, rng), H, penalty=1e-8).eps - exact))
-        errors.append(np.median(miss))
+            samples = rollouts(mdp, target, episodes, rng, noise=0.3)
+            miss.append(abs(finite_horizon_certificate(samples, H, penalty=1e-8, pin_tol=1e-6).eps - exact))
+        errors.append(np.mean(miss))
     assert errors[1] < 0.6 * errors[0], errors
 
 

@@ -141,7 +141,7 @@ class SampledCertificate:
 def ridge(X: FloatArray, Y: FloatArray, lam: float) -> FloatArray:
     """(X'X + n lam I)^{-1} X'Y for X (n, d) and Y (n,) or (n, k); `lam` means the same for any number of rows."""
     n = max(len(X), 1)
-    return np.linalg.solve(X.T @ X / n + lam * np.eye(X.shape[1]), X.T @ Y / n)
+    return np.asarray(np.linalg.solve(X.T @ X / n + lam * np.eye(X.shape[1]), X.T @ Y / n), dtype=np.float64)
 
 
 def finite_horizon_certificate(
