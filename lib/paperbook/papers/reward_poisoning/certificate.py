@@ -147,8 +147,8 @@ class _Programme:
     support: BoolArray
     value: FloatArray  # (H, S), the target's true value on the support, 0 elsewhere
     pins: _Pins
-    off_rows: tuple[IntArray, IntArray, IntArray]
-    margin_rows: tuple[IntArray, IntArray, IntArray]
+    off_rows: tuple[NDArray[Any], ...]
+    margin_rows: tuple[NDArray[Any], ...]
     basis: sp.csc_array  # (H*d, number of z)
     sizes: IntArray  # (H,), the length of z_h
     A: sp.csc_array  # rows: off the support, then margins; columns: eps, z, V
@@ -424,7 +424,7 @@ class AttackabilityCertificate:
         """eps* without a cap, cut off at 1 so that it is never unbounded (T7): at most 0 where no cap makes it attackable."""
         if np.isinf(self.cap):
             return min(self.eps, 1.0)
-        return _certify(_programme(self.mdp, self.target, self.q_mode), np.inf, self.solver, self.tol, limit=1.0).eps
+        return min(1.0, _certify(_programme(self.mdp, self.target, self.q_mode), np.inf, self.solver, self.tol, cut=True).eps)
 
     @cached_property
     def eps_large_cap(self) -> float:
@@ -436,8 +436,8 @@ class AttackabilityCertificate:
 
     @cached_property
     def kind(self) -> str:
-        """"attackable"; "cap-limited" (robust, but not at a large enough cap); "structurally-robust" (no cap lifts eps* above
-        `tol`); "undecided" where |eps| < tol (T7)."""
+        """One of "attackable", "cap-limited" (robust, but not at a large enough cap), "structurally-robust" (no cap lifts eps*
+        above `tol`) and "undecided" (|eps| < tol), T7."""
         if self.attackable is None:
             return "undecided"
         if self.attackable:
@@ -538,13 +538,13 @@ def _cap(mdp: LinearMDP, cap: str | float | None) -> float:
     return number("cap", cap, 0, open_low=True)
 
 
-def _certify(work: _Programme, cap: float, solver: str, tol: float, limit: float | None = None) -> AttackabilityCertificate:
+def _certify(work: _Programme, cap: float, solver: str, tol: float, cut: bool = False) -> AttackabilityCertificate:
     """Solve and prove. Without a cap the margin is first cut off at 1, as a bounded programme is the steadier one; where it
-    reaches that, the programme is solved again without the cut (unless `limit` says to keep it)."""
+    reaches that, the programme is solved again without the cut (unless `cut` says to keep it)."""
     radii = _radii(work, cap)
     free = np.isinf(cap)
     answer = _attempts(work, cap, radii, solver, tol, 1.0 if free else None)
-    if free and limit is None and answer.eps >= 1 - 10 * tol:
+    if free and not cut and answer.eps >= 1 - 10 * tol:
         n_zero = len(work.off_rows[0]) if work.q_mode == "policy" else 0
         q = np.zeros(work.A.shape[1])
         q[0] = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -252,3 +253,132 @@ def tabular_linear_mdp(P: ArrayLike, r: ArrayLike, horizon: int | None = None, s
     phi = np.eye(dim).reshape(states, actions, dim)
     theta = np.broadcast_to(reward, (steps, states, actions)).reshape(steps, dim)
     return LinearMDP(phi, kernel.reshape(steps, dim, states), theta, s0)
+
+
+@dataclass(frozen=True, eq=False)
+class GymnasiumModel:
+    """An environment's own table as a linear MDP, and how far the MDP is from the table.
+
+    Attributes:
+        mdp: the model, exact and tabular without a rank.
+        labels: the environment's number of each state of the model (S,).
+        terminal: which states end an episode (S,); the model stays there with reward 0.
+        error_tv: total variation between the table's rows and the model's: (largest, mean) over states and actions.
+        error_reward: difference of expected rewards: (largest, mean), in the units of the model.
+    """
+
+    mdp: LinearMDP
+    labels: IntArray
+    terminal: BoolArray
+    error_tv: tuple[float, float]
+    error_reward: tuple[float, float]
+
+
+def from_gymnasium(
+    env: Any, horizon: int, rank: int | None = None, *, s0: int | None = None, reward_scale: float = 1.0
+) -> GymnasiumModel:
+    """The exact table `env.unwrapped.P` (FrozenLake, CliffWalking, Taxi) as a tabular or a low-rank linear MDP (our choice).
+
+    States that `horizon` steps from the start cannot reach are left out. Rewards are expected ones, r(s, a), times
+    `reward_scale`. With a `rank` the stacked kernel (S*A, S) is factorised into non-negative W M (scikit-learn's NMF, from a
+    deterministic start) and the rows of both are normalised to sum 1: W is phi (so ||phi|| <= 1, d = rank), M is mu at every
+    step. Rewards are regressed on phi with latent rewards between the smallest and the largest true one, so ||theta_h|| <=
+    sqrt(d) where rewards keep [-1, 1]. Nothing is hidden in a coordinate of its own: what rank features cannot say of kernel and
+    rewards is returned as an error. Rewards larger than 1 want a `reward_scale`, or a cap of their own in the certificate.
+
+    Args:
+        env: an environment, or the id of a registered one.
+        horizon: H.
+        rank: d of a low-rank model, or None for the exact table.
+        s0: the environment's number of the first state; needed where it draws one (Taxi).
+        reward_scale: factor on every reward, above 0.
+
+    Raises:
+        TypeError, ValueError: on another kind of argument; an environment without a table; a start that is not given, or from
+            which a terminal state is entered without an end; a rank above the number of states.
+    """
+    import gymnasium
+
+    integer("horizon", horizon, 1)
+    number("reward_scale", reward_scale, 0, open_low=True)
+    made = gymnasium.make(env) if isinstance(env, str) else env
+    base = getattr(made, "unwrapped", made)
+    table = getattr(base, "P", None)
+    if not isinstance(table, dict) or not table:
+        raise ValueError(f"env: expected an environment with a table of transitions P, got {type(base).__name__}")
+    start = _start(base, len(table), s0)
+    ends = {int(t) for rows in table.values() for row in rows.values() for p, t, _, done in row if done and p > 0}
+
+    seen, front = {start}, {start}
+    for _ in range(horizon - 1):
+        front = {
+            int(t) for s in front if s not in ends for row in table[s].values() for p, t, _, _ in row if p > 0
+        } - seen  # fmt: skip
+        seen |= front
+    # the last step leads to states whose rewards are never collected; they are needed as targets of its rows all the same
+    rim = {int(t) for s in seen if s not in ends for row in table[s].values() for p, t, _, _ in row if p > 0}
+    labels = np.array(sorted(seen | rim))
+    number_of = {int(s): i for i, s in enumerate(labels)}
+    states, actions = len(labels), len(table[start])
+    kernel, reward = np.zeros((states, actions, states)), np.zeros((states, actions))
+    terminal = np.array([int(s) in ends for s in labels])
+    for s, i in number_of.items():
+        if terminal[i] or s not in seen:
+            kernel[i, :, i] = 1
+            continue
+        for a, row in table[s].items():
+            for p, t, r, done in row:
+                if p > 0 and not done and int(t) in ends:
+                    raise ValueError(
+                        f"env, s0: expected terminal states that always end an episode, got state {t}, which ends an episode "
+                        f"only on some ways into it, from {start}"
+                    )
+                if p > 0:
+                    kernel[i, a, number_of[int(t)]] += p
+                    reward[i, a] += p * r * reward_scale
+    if rank is None:
+        exact = tabular_linear_mdp(kernel, reward, horizon, number_of[start])
+        return GymnasiumModel(exact, labels, terminal, (0.0, 0.0), (0.0, 0.0))
+    from scipy.optimize import lsq_linear
+
+    phi, latent = _factorised(kernel.reshape(-1, states), integer("rank", rank, 1, states))
+    room = 1e-9 + 1e-9 * float(np.abs(reward).max())  # the solver wants bounds that differ
+    theta = lsq_linear(phi, reward.ravel(), (reward.min() - room, reward.max() + room)).x
+    mdp = LinearMDP(
+        phi.reshape(states, actions, rank), np.broadcast_to(latent, (horizon, *latent.shape)), np.tile(theta, (horizon, 1)),
+        number_of[start],
+    )  # fmt: skip
+    distance = np.abs(phi @ latent - kernel.reshape(-1, states)).sum(axis=1) / 2
+    miss = np.abs(phi @ theta - reward.ravel())
+    return GymnasiumModel(
+        mdp, labels, terminal, (float(distance.max()), float(distance.mean())), (float(miss.max()), float(miss.mean()))
+    )
+
+
+def _start(env: Any, states: int, s0: int | None) -> int:
+    if s0 is not None:
+        return integer("s0", s0, 0, states - 1)
+    law = getattr(env, "initial_state_distrib", None)
+    likely = np.flatnonzero(np.asarray(law) > 0) if law is not None else np.arange(states)
+    if len(likely) != 1:
+        raise ValueError(f"s0: expected the first state, as {type(env).__name__} draws one of {len(likely)}, got None")
+    return int(likely[0])
+
+
+def _factorised(rows: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
+    """`rows` (N, S), stochastic, as a product of stochastic factors (N, rank) and (rank, S), nearly."""
+    import warnings
+
+    from sklearn.decomposition import NMF
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the error of whatever it reached is returned
+        model = NMF(rank, init="nndsvda", solver="cd", tol=1e-6, max_iter=2000, random_state=0)
+        weights, latent = model.fit_transform(rows), model.components_
+    size = latent.sum(axis=1)
+    weights, latent = weights * size, latent / np.where(size > 0, size, 1)[:, None]
+    latent[size == 0] = 1 / latent.shape[1]  # an unused latent: any distribution serves
+    total = weights.sum(axis=1, keepdims=True)
+    weights = np.where(total > 0, weights / np.where(total > 0, total, 1), 1 / rank)
+    return weights, latent
