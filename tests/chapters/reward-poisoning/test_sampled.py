@@ -233,3 +233,12 @@ def test_bad_input_is_named() -> None:
     for call, kind, word in calls:
         with pytest.raises(kind, match=word):
             call()
+
+
+def test_a_cap_that_is_too_small_is_stretched_where_asked() -> None:
+    samples = toy()
+    steep = replace(samples, reward=samples.phi @ np.full(4, 50.0))
+    for found in (finite_horizon_certificate(steep, 3, stretch=True), discounted_certificate(steep, 0.5, stretch=True)):
+        norms = np.linalg.norm(found.theta, axis=1)
+        assert found.cap > 2 and norms.max() <= found.cap * (1 + 1e-9)
+    assert finite_horizon_certificate(samples, 3, stretch=True).cap == 2, "sqrt d where it is enough"

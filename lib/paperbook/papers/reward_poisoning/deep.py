@@ -308,9 +308,11 @@ def certifier(cfg: GymnasiumConfig) -> Callable[[Samples], SampledCertificate]:
     """The certificate that the configuration asks for, of the samples it is given."""
     if cfg.certificate == "finite":
         return lambda samples: finite_horizon_certificate(
-            samples, cfg.horizon, penalty=cfg.penalty, pin_tol=cfg.pin_tol, stationary=True
+            samples, cfg.horizon, penalty=cfg.penalty, pin_tol=cfg.pin_tol, stationary=True, stretch=True
         )
-    return lambda samples: discounted_certificate(samples, cfg.gamma, penalty=cfg.penalty, pin_tol=cfg.pin_tol)
+    return lambda samples: discounted_certificate(
+        samples, cfg.gamma, penalty=cfg.penalty, pin_tol=cfg.pin_tol, stretch=True
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------------
@@ -504,7 +506,10 @@ def deep_study(cfg: GymnasiumConfig, progress: Report | None = None, checkpoints
     if cfg.target == "sac":
         target, exact = sac_target(world, cfg, keep("target"))
     else:
-        target, exact = fitted_q_target(world, cfg.target_steps // cfg.horizon, cfg.gamma, draw), None
+        # the short episodes of the study show random play little of where the reward ends
+        long = World(cfg.env_id, 5 * cfg.horizon, cfg.bins, cfg.max_actions, cfg.reward_scale,
+                     stream(cfg.seed, "deep", "actions"))  # fmt: skip
+        target, exact = fitted_q_target(long, max(cfg.target_steps // (2 * cfg.horizon), 1), cfg.gamma, draw), None
     follow, rest = gather(world, target, cfg.data_episodes, draw)
     both = follow, rest
     found["returns"] = {"target": float(follow.returns.mean()), "random": float(rest.returns[len(rest.returns) // 2 :].mean())}
@@ -523,7 +528,8 @@ def deep_study(cfg: GymnasiumConfig, progress: Report | None = None, checkpoints
     spread = samples.next_phi - samples.next_phi.mean(axis=0)
     found["certificate"] = {
         "eps": certificate.eps, "attackable": int(certificate.attackable), "free": certificate.free,
-        "pin_error": certificate.pin_error, "status": certificate.status, "states": len(samples.target_phi),
+        "pin_error": certificate.pin_error, "status": certificate.status,
+        "cap_over_sqrt_d": certificate.cap / cfg.d**0.5, "states": len(samples.target_phi),
         "reward_error": certificate.reward_error / max(float(np.sqrt(np.mean(samples.reward**2))), 1e-12),
         "next_error": certificate.next_error / max(float(np.sqrt((spread**2).sum(axis=1).mean())), 1e-12),
     }  # fmt: skip

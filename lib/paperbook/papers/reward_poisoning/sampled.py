@@ -116,6 +116,7 @@ class SampledCertificate:
         reward_error: root mean square error of phi' true_theta on the transitions: how linear the reward is.
         next_error: the same of phi' M on the next features, per transition: how linear the dynamics are.
         status: the solver's, or "pinned" where nothing is free.
+        cap: the limit of ||theta_h|| that was used.
     """
 
     eps: float
@@ -127,6 +128,7 @@ class SampledCertificate:
     reward_error: float
     next_error: float
     status: str
+    cap: float
 
     @property
     def attackable(self) -> bool:
@@ -146,7 +148,7 @@ def ridge(X: FloatArray, Y: FloatArray, lam: float) -> FloatArray:
 
 def finite_horizon_certificate(
     samples: Samples, horizon: int, cap: float | None = None, penalty: float = 1e-6, pin_tol: float = 1e-6,
-    stationary: bool = False,
+    stationary: bool = False, stretch: bool = False,
 ) -> SampledCertificate:  # fmt: skip
     """The published programme on samples, H steps (T1, policy mode).
 
@@ -157,6 +159,8 @@ def finite_horizon_certificate(
         penalty: of the ridge regressions, > 0.
         pin_tol: singular values of the on-support features below that share of the largest are not pinned, in (0, 1).
         stationary: fit one kernel and one reward for all steps (an environment does not know the step), not one for each.
+        stretch: where the pinned part of theta_h alone exceeds the cap, take 1.05 times its norm as the cap instead of raising
+            an error (our choice, for learned features, which nobody promised to be long enough); `cap` says so.
 
     Raises:
         TypeError, ValueError: naming the argument; ValueError too for a step without transitions, unless `stationary`.
@@ -197,16 +201,18 @@ def finite_horizon_certificate(
             carried = carried @ kernel[k]
         left.append(np.concatenate(row, axis=1))
         right.append(constant)
+    cap = _room(known, cap, stretch)
     poison, status = _maximise(np.concatenate(left), np.concatenate(right), bases, known, cap)
     weights = poison.copy()
     for h in range(H - 2, -1, -1):
         weights[h] += kernel[h] @ weights[h + 1]
-    return _finished(samples, poison, theta, weights, bases, errors, status)
+    return _finished(samples, poison, theta, weights, bases, errors, status, cap)
 
 
 def discounted_certificate(
-    samples: Samples, gamma: float = 0.99, cap: float | None = None, penalty: float = 1e-6, pin_tol: float = 1e-6
-) -> SampledCertificate:
+    samples: Samples, gamma: float = 0.99, cap: float | None = None, penalty: float = 1e-6, pin_tol: float = 1e-6,
+    stretch: bool = False,
+) -> SampledCertificate:  # fmt: skip
     """The discounted variant of the published code, one theta for all time: Q = phi' M theta, M = (S - gamma S')^{-1} S.
 
     The code multiplies eps by -1 after solving and takes the transposed matrix of a dynamics layer; neither is copied: M is
@@ -217,7 +223,7 @@ def discounted_certificate(
         gamma: discount in [0, 1).
         cap: limit of ||theta||; None is sqrt d.
         penalty: added to the diagonal of S - gamma S', > 0.
-        pin_tol: as in `finite_horizon_certificate`.
+        pin_tol, stretch: as in `finite_horizon_certificate`.
 
     Raises:
         TypeError, ValueError, CapInfeasible, SolverInaccurate: as `finite_horizon_certificate`.
@@ -233,8 +239,9 @@ def discounted_certificate(
     errors = np.sqrt([part.mean() for part in missed])
     bases, known = _pins(samples, theta, [np.ones(len(samples.target_phi), dtype=bool)], pin_tol)
     difference = np.unique((samples.target_phi[:, None] - samples.rival_phi).reshape(-1, d), axis=0) @ M
+    cap = _room(known, cap, stretch)
     poison, status = _maximise(difference @ bases[0], difference @ known[0], bases, known, cap)
-    return _finished(samples, poison, theta, poison @ M.T, bases, errors, status)
+    return _finished(samples, poison, theta, poison @ M.T, bases, errors, status, cap)
 
 
 def _arguments(samples: Any, cap: float | None, penalty: float, pin_tol: float) -> float:
@@ -265,16 +272,22 @@ def _pins(
     return bases, known
 
 
+def _room(known: FloatArray, cap: float, stretch: bool) -> float:
+    """The cap, or what it must be; CapInfeasible where it is too small for the pinned parts and may not be stretched."""
+    norms = np.linalg.norm(known, axis=1)
+    h = int(norms.argmax())
+    if norms[h] <= cap * (1 + 1e-9):
+        return cap
+    if stretch:
+        return float(1.05 * norms[h])
+    raise CapInfeasible(f"cap: expected at least {norms[h]:.6g}, the norm of the pinned part of theta at step {h}, got {cap:.6g}")
+
+
 def _maximise(
     G: FloatArray, constant: FloatArray, bases: list[FloatArray], known: FloatArray, cap: float
 ) -> tuple[FloatArray, str]:
     """Maximise min(G z + constant) over ||known_h + basis_h z_h|| <= cap; the theta (H, d) that does, and the status."""
-    norms = np.linalg.norm(known, axis=1)
-    h = int(norms.argmax())
-    if norms[h] > cap * (1 + 1e-9):
-        raise CapInfeasible(f"cap: expected at least {norms[h]:.6g}, the norm of the pinned part of theta at step {h}, "
-                            f"got {cap:.6g}")  # fmt: skip
-    radii = np.sqrt(np.maximum(cap**2 - norms**2, 0.0))
+    radii = np.sqrt(np.maximum(cap**2 - (known**2).sum(axis=1), 0.0))
     sizes = [basis.shape[1] for basis in bases]
     poison, total = known.copy(), sum(sizes)
     if total == 0 or not G.any():
@@ -311,13 +324,13 @@ def _maximise(
 
 def _finished(
     samples: Samples, poison: FloatArray, theta: FloatArray, weights: FloatArray, bases: list[FloatArray],
-    errors: FloatArray, status: str,
+    errors: FloatArray, status: str, cap: float,
 ) -> SampledCertificate:  # fmt: skip
     steps = np.minimum(samples.support_step, len(theta) - 1)
     pins = float(np.abs(np.einsum("md,md->m", samples.target_phi, (poison - theta)[steps])).max())
     eps = float(_margins(samples, weights).min())  # the margin that this poison has, whatever the solver says
     free = np.array([basis.shape[1] for basis in bases])
-    return SampledCertificate(eps, poison, theta, weights, free, pins, float(errors[0]), float(errors[1]), status)
+    return SampledCertificate(eps, poison, theta, weights, free, pins, float(errors[0]), float(errors[1]), status, cap)
 
 
 def _margins(samples: Samples, weights: FloatArray) -> FloatArray:
