@@ -157,8 +157,8 @@ def action_ladder(instances: int, seed: int, actions: int = 6) -> FloatArray:
 
 def settings_of(cfg: FrequencyConfig) -> dict[str, list[Setting]]:
     """The families of the page by axis: one parameter moves, the others stay at the base; and d x H for the phase plot."""
-    base: dict[str, Any] = {"states": cfg.S, "actions": cfg.A, "horizon": cfg.H, "dim": cfg.d, "latent_support": cfg.latent_support,
-            "feature_support": cfg.feature_support}  # fmt: skip
+    base: dict[str, Any] = {"states": cfg.S, "actions": cfg.A, "horizon": cfg.H, "dim": cfg.d,
+                            "latent_support": cfg.latent_support, "feature_support": cfg.feature_support}  # fmt: skip
     axes: dict[str, tuple[str, Iterable[int]]] = {
         "d": ("dim", cfg.d_grid), "A": ("actions", cfg.A_grid), "H": ("horizon", cfg.H_grid),
         "feature_support": ("feature_support", cfg.feature_grid), "latent_support": ("latent_support", cfg.latent_grid),
