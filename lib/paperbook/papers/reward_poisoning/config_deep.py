@@ -25,9 +25,9 @@ class GymnasiumConfig(Config):
         "CartPole-v1", description="continuous environment"
     )
     tables: bool = Field(True, description="also certify FrozenLake, CliffWalking and Taxi (seconds)")
-    table_horizon: int = Field(12, ge=2, le=64, description="steps H of the tabular environments")
+    table_horizon: int = Field(12, ge=6, le=64, description="steps H of the tabular environments")
     ranks: list[Rank] = Field([4, 8, 12], min_length=1, description="ranks of the low-rank models of FrozenLake, increasing")
-    targets: int = Field(20, ge=2, description="random targets of each tabular environment")
+    targets: int = Field(10, ge=2, description="random targets of each tabular environment")
     horizon: int = Field(12, ge=2, le=1000, description="steps H of an episode of the continuous environment")
     bins: int = Field(5, ge=2, description="values of a continuous action (unused for CartPole)")
     max_actions: int = Field(64, ge=2, description="most actions; a larger grid is sampled (unused for CartPole)")
