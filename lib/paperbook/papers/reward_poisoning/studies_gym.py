@@ -98,7 +98,7 @@ def mixed_with_one_hot(mdp: LinearMDP, share: float) -> LinearMDP:
         TypeError, ValueError: for a share outside [0, 1].
     """
     weight = number("share", share, 0.0, 1.0)
-    S, A, d = mdp.phi.shape
+    S, A, _ = mdp.phi.shape
     one = np.eye(S * A)
     phi = np.concatenate([(1 - weight) * mdp.phi, weight * one.reshape(S, A, S * A)], axis=2)
     mu = np.concatenate([mdp.mu, mdp.P().reshape(mdp.horizon, S * A, S)], axis=1)
