@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from paperbook.papers.reward_poisoning import studies_frequency as study
+from paperbook.papers.reward_poisoning.certificate import SolverInaccurate
 from paperbook.papers.reward_poisoning.config_frequency import FrequencyConfig
 from paperbook.papers.reward_poisoning.mdp import LinearMDP
 from paperbook.study.checkpoints import Checkpoints
@@ -64,6 +65,44 @@ def test_a_smaller_cap_attacks_less() -> None:
     for cap in (0.8, 1.0, 3.0):
         shares.append(study.frequency(study.Setting(dim=8), 25, np.random.default_rng(5), cap_factor=cap).share("attackable"))
     assert shares == sorted(shares)
+
+
+def test_a_solver_that_gives_up_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins: eps is found at the first or second tolerance, the cap-free optimum only at the last or clear of 0 or not."""
+    asked: list[float] = []
+
+    class Answer:
+        def __init__(self, tol: float, uncapped: tuple[float, float]) -> None:
+            self.tol, self.attackable, self.eps = tol, False, -0.3
+            self._value, self._reached = uncapped
+
+        @property
+        def eps_uncapped(self) -> float:
+            if self.tol < self._reached:
+                raise SolverInaccurate("no")
+            return self._value
+
+        @property
+        def kind(self) -> str:
+            return "cap-limited" if self.eps_uncapped >= self.tol else "structurally-robust"
+
+    def run(eps_reached: float, value: float, reached: float) -> tuple[float, str]:
+        def solver(*_: Any, tol: float, **__: Any) -> Answer:
+            asked.append(tol)
+            if tol < eps_reached:
+                raise SolverInaccurate("no")
+            return Answer(tol, (value, reached))
+
+        monkeypatch.setattr(study, "certify", solver)
+        found, kind = study.certified(None, None, 1.0)  # type: ignore[arg-type]
+        return found.tol, kind
+
+    assert run(1e-6, -0.4, 1e-6) == (1e-6, "structurally-robust") and asked == [1e-6]
+    assert run(1e-6, -0.4, 1e-2) == (1e-6, "structurally-robust"), "eps stays as fine as it was"
+    assert run(1e-4, 0.4, 1e-2) == (1e-4, "cap-limited")
+    assert run(1e-6, -0.005, 1e-2) == (1e-6, "undecided"), "not clear of 0 by the tolerance"
+    with pytest.raises(SolverInaccurate):
+        run(1.0, 0.0, 1.0)
 
 
 def test_free_share_by_hand() -> None:

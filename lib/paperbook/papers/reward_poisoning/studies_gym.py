@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from paperbook.papers.reward_poisoning.certificate import AttackabilityCertificate, SolverInaccurate, certify
 from paperbook.papers.reward_poisoning.config_deep import GymnasiumConfig
 from paperbook.papers.reward_poisoning.mdp import FloatArray, GymnasiumModel, IntArray, LinearMDP, from_gymnasium
 from paperbook.papers.reward_poisoning.sampled import wilson
+from paperbook.papers.reward_poisoning.studies_frequency import certified
 from paperbook.study.arguments import generator, integer, number
 from paperbook.study.seeds import rng as stream
 
@@ -26,7 +26,6 @@ TABLES: dict[str, dict[str, Any]] = {
 """Environments with a table of transitions; rewards are scaled into [-1, 1]."""
 SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Shares of the one-hot part in the features of :func:`mixture_study`."""
-LOOSE = 1e-4  # tolerance of eps where 1e-6 is not reached
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,19 +122,6 @@ def hacked_targets(mdp: LinearMDP, n: int, rng: np.random.Generator) -> list[Int
     raise RuntimeError(f"hacked_targets: expected {n} targets that differ from the optimal first action, found {len(found)}")
 
 
-def certified(mdp: LinearMDP, target: IntArray) -> tuple[AttackabilityCertificate, str]:
-    """The certificate and its kind; where the solver does not reach 1e-6 near a degenerate optimum, to 1e-4."""
-    try:
-        found = certify(mdp, target)
-        return found, found.kind
-    except SolverInaccurate:
-        found = certify(mdp, target, tol=LOOSE)
-    try:
-        return found, found.kind
-    except SolverInaccurate:
-        return found, "undecided"
-
-
 def table_study(cfg: GymnasiumConfig) -> dict[str, dict[str, Any]]:
     """Certify `cfg.targets` hacked targets of each table with one-hot features, and those of FrozenLake with other features:
     at each rank below its number of states, and with the rows of its kernel.
@@ -166,7 +152,8 @@ def mixture_study(cfg: GymnasiumConfig) -> dict[str, FloatArray]:
     """
     exact = from_gymnasium("FrozenLake-v1", cfg.table_horizon, **TABLES["FrozenLake-v1"])
     targets, rows = _targets(cfg, exact, "FrozenLake-v1"), kernel_rows(exact).mdp
-    found = [[certified(mixed_with_one_hot(rows, share), target) for target in targets] for share in SHARES]
+    mixtures = [mixed_with_one_hot(rows, share) for share in SHARES]
+    found = [[certified(mixed, target, mixed.dim**0.5) for target in targets] for mixed in mixtures]
     kinds = np.array([[kind for _, kind in row] for row in found])
     names = {"attackable": "attackable", "cap_limited": "cap-limited", "structural": "structurally-robust"}
     return {"share": np.array(SHARES), "eps": np.array([[certificate.eps for certificate, _ in row] for row in found]),
@@ -178,7 +165,7 @@ def _targets(cfg: GymnasiumConfig, exact: GymnasiumModel, env: str) -> list[IntA
 
 
 def _certify_all(model: LowRank, targets: list[IntArray]) -> dict[str, Any]:
-    found = [certified(model.mdp, target) for target in targets]
+    found = [certified(model.mdp, target, model.mdp.dim**0.5) for target in targets]
     good = sum(kind == "attackable" for _, kind in found)
     eps: FloatArray = np.array([certificate.eps for certificate, _ in found])
     return {"states": model.mdp.states, "dim": model.mdp.dim, "eps": eps, "attackable": good / len(found),
