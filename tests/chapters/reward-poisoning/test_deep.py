@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -293,13 +294,28 @@ def test_the_study_end_to_end(certificate: str) -> None:
     assert set(found["victims"]) == set(deep.ATTACKS) and found["marks"][-1] == 24 and found["actions"] == 2
     assert found["certificate"]["attackable"] == (found["certificate"]["eps"] > 0)
     assert len(found["certificate"]["free"]) == (6 if certificate == "finite" else 1)
-    assert found["victims"]["none"]["cost"][-1] == 0 and found["stability"]["eps"].shape == (2, 2)
+    assert found["victims"]["none"]["cost"][-1] == 0 and found["certificate"]["halves"].shape == (2, 2)
+    said = "attacked" if found["certificate"]["attackable"] else "resisted"
+    assert found["agrees"] == (found["victims"]["white-box"]["outcome"] == said)
+    states, eps = zip(*found["by_states"], strict=True)
+    assert states[-1] == found["certificate"]["states"] > states[0] and eps[-1] == found["certificate"]["eps"]
+    assert all(later <= before + 1e-6 for before, later in pairwise(eps)), "more states, more constraints"
     if certificate == "finite":  # the same bits again
         assert str(deep.deep_study(GymnasiumConfig(**TINY, seed=1))) == str(found)
 
 
+def test_other_dimensions() -> None:
+    cfg = GymnasiumConfig(**{**TINY, "d_grid": [4, 6], "seed": 1})
+    four, six = deep.dimension_study(cfg)
+    assert (four["d"], six["d"]) == (4, 6) and four["free"].max() <= 4 < six["free"].max() + 1
+    # d = 6 is also the study's own dimension: the same data, streams and features
+    assert six["eps"] == deep.deep_study(cfg)["certificate"]["eps"]
+    assert deep.dimension_study(GymnasiumConfig(**TINY, d_grid=[])) == []
+
+
 def test_configuration() -> None:
-    cheetah: dict[str, Any] = {"env_id": "HalfCheetah-v5", "target": "sac", "d": 1024, "certificate": "discounted"}
+    cheetah: dict[str, Any] = {"env_id": "HalfCheetah-v5", "target": "sac", "d": 1024, "certificate": "discounted",
+                               "d_grid": []}  # fmt: skip
     assert [asset.name for asset in GymnasiumConfig(**cheetah).assets()] == ["the package mujoco"]
     assert GymnasiumConfig().assets() == []
     small, large = GymnasiumConfig().needs(), GymnasiumConfig(**cheetah, device="cuda").needs()

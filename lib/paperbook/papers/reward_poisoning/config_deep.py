@@ -40,6 +40,7 @@ class GymnasiumConfig(Config):
     tau: float = Field(0.005, gt=0, le=1, description="step of the target critics (sac only)")
     buffer: int = Field(10_000, ge=1000, description="replay buffer (sac only)")
     d: int = Field(16, ge=2, description="dimension of the features")
+    d_grid: list[Annotated[int, Field(ge=2)]] = Field([8, 32], description="other dimensions to certify in, may be none")
     hidden: int = Field(64, ge=4, description="width of all networks")
     lr: float = Field(0.001, gt=0, description="learning rate of the features")
     batch: int = Field(128, ge=2, description="rows of an update, of features and of sac")
@@ -72,15 +73,16 @@ class GymnasiumConfig(Config):
                              f"{self.learning_starts}")  # fmt: skip
         if self.target_steps < self.horizon:
             raise ValueError(f"target_steps: expected at least horizon = {self.horizon}, got {self.target_steps}")
-        if self.certificate == "finite" and self.d * self.horizon > 4096:
-            raise ValueError(f"certificate: d * horizon = {self.d * self.horizon} unknowns expect 'discounted', got 'finite'")
+        unknowns = max([self.d, *self.d_grid]) * self.horizon
+        if self.certificate == "finite" and unknowns > 4096:
+            raise ValueError(f"certificate: d * horizon = {unknowns} unknowns expect 'discounted', got 'finite'")
         return self
 
     def assets(self) -> list[Asset]:
         """HalfCheetah needs the package mujoco; the other simulators come with gymnasium."""
         if self.env_id != "HalfCheetah-v5":
             return []
-        return [Asset("the package mujoco", find_spec("mujoco") is not None, 'pip install -c constraints.txt -e ".[full]"')]
+        return [Asset("the package mujoco", find_spec("mujoco") is not None, "pip install -c constraints.txt -e '.[full]'")]
 
     def needs(self) -> Needs:
         """Estimates: stored states of the victim, its Gram matrices, the certificate (dense, thrice)."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from paperbook.papers.reward_poisoning.sampled import (
 )
 from paperbook.study.arguments import array, choice, function, generator, integer, number
 from paperbook.study.checkpoints import Checkpoints
+from paperbook.study.device import pick_device
 from paperbook.study.seeds import rng as stream
 from paperbook.study.seeds import torch_generator
 
@@ -226,7 +227,8 @@ def sac_target(world: World, cfg: GymnasiumConfig, checkpoints: Checkpoints | No
     env = gymnasium.wrappers.TransformReward(gymnasium.make(cfg.env_id), lambda reward: -scale * float(reward))
     model = SAC(
         "MlpPolicy", env, learning_rate=cfg.sac_lr, buffer_size=cfg.buffer, batch_size=cfg.batch, tau=cfg.tau, gamma=cfg.gamma,
-        learning_starts=cfg.learning_starts, train_freq=cfg.train_freq, gradient_steps=1, seed=cfg.seed, device=cfg.device,
+        learning_starts=cfg.learning_starts, train_freq=cfg.train_freq, gradient_steps=1, seed=cfg.seed,
+        device=pick_device(cfg.device),
         policy_kwargs={"net_arch": [cfg.hidden, cfg.hidden]},
     )  # fmt: skip
     if checkpoints is None or checkpoints.resume(actor=model.actor) is None:
@@ -285,10 +287,10 @@ def samples_of(
         first += len(part.state)
     follow = rollouts[0]
     episode, step = np.nonzero(follow.alive)
-    order = rng.permutation(len(step))
-    rank = np.array([np.cumsum(step[order] == h) for h in range(world.horizon)])[step[order], np.arange(len(step))]
-    kept = np.sort(order[rank <= integer("support_states", support_states, 1)])
-    episode, step = episode[kept], step[kept]
+    at_most, kept = integer("support_states", support_states, 1), []
+    for h in np.unique(step):
+        kept += rng.permutation(np.flatnonzero(step == h))[:at_most].tolist()
+    episode, step = episode[np.sort(kept)], step[np.sort(kept)]
     state = follow.state[episode, step]
     phi = all_features(model, state, world.table)
     own = target(state, rng)
@@ -440,7 +442,8 @@ def run_victim(
     """
     choice("attack", attack, ATTACKS)
     number_of_episodes, H = cfg.episodes, world.horizon
-    victim = FeatureLSVI(lambda x, u: model.phi(x, u), world.table, cfg.d, H, cfg.bonus, cfg.lam, cfg.d**0.5, cfg.device)
+    victim = FeatureLSVI(lambda x, u: model.phi(x, u), world.table, cfg.d, H, cfg.bonus, cfg.lam, cfg.d**0.5,
+                         pick_device(cfg.device))  # fmt: skip
     names = [field.name for field in fields(VictimHistory)]
     record = {name: np.zeros(number_of_episodes) for name in names}
     shift = certificate.theta - certificate.true_theta
@@ -489,58 +492,122 @@ def run_victim(
 # ---------------------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What comes before the features: the world, the target (and before rounding, for SAC), its rollouts, other rollouts."""
+
+    world: World
+    target: Policy
+    exact: Policy | None
+    rollouts: tuple[Rollouts, Rollouts]
+
+
+def prepare(cfg: GymnasiumConfig, checkpoints: Checkpoints | None = None) -> Prepared:
+    """World, target and data of a configuration, from its seed."""
+    draw = stream(cfg.seed, "deep", "data")
+
+    def world(horizon: int) -> World:
+        return World(cfg.env_id, horizon, cfg.bins, cfg.max_actions, cfg.reward_scale, stream(cfg.seed, "deep", "actions"))
+
+    main, exact = world(cfg.horizon), None
+    if cfg.target == "sac":
+        target, exact = sac_target(main, cfg, checkpoints)
+    else:
+        # episodes as short as the study's would show random play little of where the reward ends
+        target = fitted_q_target(world(5 * cfg.horizon), max(cfg.target_steps // (2 * cfg.horizon), 1), cfg.gamma, draw)
+    return Prepared(main, target, exact, gather(main, target, cfg.data_episodes, draw))
+
+
+def features_and_samples(
+    made: Prepared, cfg: GymnasiumConfig, dim: int, checkpoints: Checkpoints | None = None, progress: Report | None = None
+) -> tuple[ContrastiveFeatures, dict[str, list[float]], Samples]:
+    """Features of `dim` dimensions trained on the data, the history of their losses, and everything in them."""
+    draw = stream(cfg.seed, "deep", "samples")
+    config = FeatureConfig(dim, cfg.hidden, cfg.lr, cfg.batch, cfg.feature_steps, cfg.reward_weight, cfg.dynamics_weight,
+                           cfg.gamma, max(cfg.feature_steps // 8, 1))  # fmt: skip
+    data = transitions_of(made.world, made.target, made.rollouts, draw)
+    own = torch_generator(cfg.seed, "deep", "features")
+    fit = fit_features(data, config, own, pick_device(cfg.device), checkpoints, progress)
+    return fit.model, fit.history, samples_of(made.world, made.target, fit.model, made.rollouts, cfg.support_states, draw)
+
+
+def certificate_summary(samples: Samples, cfg: GymnasiumConfig) -> tuple[SampledCertificate, dict[str, Any]]:
+    """The certificate; and eps, its sign, free dimensions, errors (relative to root mean squares), and its stability over halves:
+    ``agreement`` on the sign with ``interval``, ``positive`` share, ``violated`` share of held-out margins, ``halves`` eps."""
+    certify = certifier(cfg)
+    found = certify(samples)
+    spread = samples.next_phi - samples.next_phi.mean(axis=0)
+    halves = split_stability(samples, certify, cfg.splits, stream(cfg.seed, "deep", "splits"))
+    return found, {
+        "eps": found.eps, "attackable": int(found.attackable), "free": found.free, "pin_error": found.pin_error,
+        "status": found.status, "cap_over_sqrt_d": found.cap / samples.dim**0.5, "states": len(samples.target_phi),
+        "reward_error": found.reward_error / max(float(np.sqrt(np.mean(samples.reward**2))), 1e-12),
+        "next_error": found.next_error / max(float(np.sqrt((spread**2).sum(axis=1).mean())), 1e-12),
+        "agreement": halves.agreement, "interval": halves.interval, "positive": halves.positive, "violated": halves.violated,
+        "halves": halves.eps,
+    }  # fmt: skip
+
+
 def deep_study(cfg: GymnasiumConfig, progress: Report | None = None, checkpoints: Keep | None = None) -> dict[str, Any]:
     """One seed: target, features, certificate with its stability, and a victim under each attack.
 
     Returns:
-        ``actions``; ``returns`` (true, mean over episodes: target, target before rounding for SAC, random play);
-        ``rounding`` (mean distance from SAC's action to the table); ``history`` of the features; ``certificate`` (eps, free
-        dimensions, pin_error, reward_error and next_error relative to their spreads, status, attackable as 0 or 1);
-        ``stability`` (agreement and its interval, positive share, violated share); ``victims``: for each attack the running
-        sums of deviations, cost, distance and returns at ``marks``, and the outcome.
+        ``actions``; ``returns`` (true, mean over episodes: target, random play); ``rounding`` (mean distance from SAC's action to
+        the table); ``history`` of the features; ``certificate`` (:func:`certificate_summary`); ``by_states``: eps with fewer
+        support states, a list of (states of a step, eps); ``open_choices``: what eps would gain with exact pins and with the
+        discounted programme; ``victims``: for each attack the running sums of deviations, cost, distance and returns at
+        ``marks``, and the outcome; ``agrees``: 1 where the white-box outcome is the one that the sign of eps says.
     """
     keep: Callable[[str], Checkpoints | None] = (lambda name: None) if checkpoints is None else checkpoints
-    world = World(cfg.env_id, cfg.horizon, cfg.bins, cfg.max_actions, cfg.reward_scale, stream(cfg.seed, "deep", "actions"))
-    draw = stream(cfg.seed, "deep", "data")
-    found: dict[str, Any] = {"actions": world.actions, "returns": {}, "rounding": 0.0}
-    if cfg.target == "sac":
-        target, exact = sac_target(world, cfg, keep("target"))
-    else:
-        # the short episodes of the study show random play little of where the reward ends
-        long = World(cfg.env_id, 5 * cfg.horizon, cfg.bins, cfg.max_actions, cfg.reward_scale,
-                     stream(cfg.seed, "deep", "actions"))  # fmt: skip
-        target, exact = fitted_q_target(long, max(cfg.target_steps // (2 * cfg.horizon), 1), cfg.gamma, draw), None
-    follow, rest = gather(world, target, cfg.data_episodes, draw)
-    both = follow, rest
+    made = prepare(cfg, keep("target"))
+    world, (follow, rest) = made.world, made.rollouts
+    found: dict[str, Any] = {"actions": world.actions, "rounding": 0.0}
     found["returns"] = {"target": float(follow.returns.mean()), "random": float(rest.returns[len(rest.returns) // 2 :].mean())}
-    if exact is not None:
-        states = follow.state[follow.alive]
-        away = exact(states, draw) - world.table[world.nearest(np.asarray(exact(states, draw), dtype=float))]
-        found["rounding"] = float(np.linalg.norm(away, axis=1).mean())
-    config = FeatureConfig(cfg.d, cfg.hidden, cfg.lr, cfg.batch, cfg.feature_steps, cfg.reward_weight, cfg.dynamics_weight,
-                           cfg.gamma, max(cfg.feature_steps // 8, 1))  # fmt: skip
-    data = transitions_of(world, target, both, draw)
-    fit = fit_features(data, config, torch_generator(cfg.seed, "deep", "features"), cfg.device, keep("features"), progress)
-    found["history"] = fit.history
-    samples = samples_of(world, target, fit.model, both, cfg.support_states, draw)
-    certify = certifier(cfg)
-    certificate = certify(samples)
-    spread = samples.next_phi - samples.next_phi.mean(axis=0)
-    found["certificate"] = {
-        "eps": certificate.eps, "attackable": int(certificate.attackable), "free": certificate.free,
-        "pin_error": certificate.pin_error, "status": certificate.status,
-        "cap_over_sqrt_d": certificate.cap / cfg.d**0.5, "states": len(samples.target_phi),
-        "reward_error": certificate.reward_error / max(float(np.sqrt(np.mean(samples.reward**2))), 1e-12),
-        "next_error": certificate.next_error / max(float(np.sqrt((spread**2).sum(axis=1).mean())), 1e-12),
-    }  # fmt: skip
-    stability = split_stability(samples, certify, cfg.splits, stream(cfg.seed, "deep", "splits"))
-    found["stability"] = {"agreement": stability.agreement, "interval": stability.interval, "positive": stability.positive,
-                          "violated": stability.violated, "eps": stability.eps}  # fmt: skip
+    if made.exact is not None:
+        wish = np.asarray(made.exact(follow.state[follow.alive], stream(cfg.seed, "deep", "rounding")), dtype=float)
+        found["rounding"] = float(np.linalg.norm(wish - world.table[world.nearest(wish)], axis=1).mean())
+    model, found["history"], samples = features_and_samples(made, cfg, cfg.d, keep("features"), progress)
+    certificate, found["certificate"] = certificate_summary(samples, cfg)
+    found["by_states"] = by_support_states(samples, cfg)
+    exact_pins = certifier(cfg.model_copy(update={"pin_tol": 1e-6}))(samples).eps
+    discounted = discounted_certificate(samples, cfg.gamma, penalty=cfg.penalty, pin_tol=cfg.pin_tol, stretch=True).eps
+    found["open_choices"] = {"exact_pins": exact_pins - certificate.eps, "discounted": discounted - certificate.eps}
     marks = np.unique(np.linspace(0, cfg.episodes, 17).astype(int)[1:])
     found["marks"], found["victims"] = marks, {}
     for attack in ATTACKS:
-        history = run_victim(world, fit.model, target, attack, cfg, certificate, stream(cfg.seed, "deep", "victim"),
+        history = run_victim(world, model, made.target, attack, cfg, certificate, stream(cfg.seed, "deep", "victim"),
                              keep(f"victim-{attack}"), progress)  # fmt: skip
         sums = {field.name: np.cumsum(getattr(history, field.name))[marks - 1].astype(float) for field in fields(VictimHistory)}
         found["victims"][attack] = {**sums, "outcome": history.outcome()}
+    said = "attacked" if certificate.attackable else "resisted"
+    found["agrees"] = int(found["victims"]["white-box"]["outcome"] == said)
     return found
+
+
+def by_support_states(samples: Samples, cfg: GymnasiumConfig) -> list[tuple[int, float]]:
+    """eps with 1/16, 1/4 and all of the support states of each step, nested, the regressions unchanged: (states, eps)."""
+    certify, out = certifier(cfg), []
+    order = np.zeros(len(samples.support_step), dtype=np.int64)  # which state of its step each one is
+    for h in np.unique(samples.support_step):
+        order[samples.support_step == h] = 1 + np.arange(int((samples.support_step == h).sum()))
+    for share in (16, 4, 1):
+        kept = order <= max(cfg.support_states // share, 1)
+        part = replace(samples, target_phi=samples.target_phi[kept], rival_phi=samples.rival_phi[kept],
+                       support_step=samples.support_step[kept], support_episode=samples.support_episode[kept])  # fmt: skip
+        out.append((int(kept.sum()), certify(part).eps))
+    return out
+
+
+def dimension_study(
+    cfg: GymnasiumConfig, progress: Report | None = None, checkpoints: Keep | None = None
+) -> list[dict[str, Any]]:
+    """The same environment, target and data in features of each dimension of `cfg.d_grid`: ``d`` and the summary of each."""
+    if not cfg.d_grid:
+        return []
+    keep: Callable[[str], Checkpoints | None] = (lambda name: None) if checkpoints is None else checkpoints
+    made = prepare(cfg, keep("target"))
+    out = []
+    for dim in cfg.d_grid:
+        _, _, samples = features_and_samples(made, cfg, dim, keep(f"features-{dim}"), progress)
+        out.append({"d": dim, **certificate_summary(samples, cfg)[1]})
+    return out
