@@ -44,7 +44,7 @@ def changed(a: np.ndarray, at: Any, value: float) -> np.ndarray:
 
 
 def first_order() -> OMBQ:
-    return OMBQ(OGD(BOX), OURS, RNG)
+    return OMBQ(OGD(BOX.shrink(0.1)), OURS, RNG)
 
 
 def stream_of(value: Any) -> str:
@@ -155,6 +155,8 @@ FEEDBACK = [
     (OMBQ, (OGD(SLAB), OURS, RNG), ValueError, "K: expected a down-closed set"),
     (OMBQ, (OGD(BOX), OURS, RNG, 0), ValueError, "nodes: expected an integer in [1, inf), got 0"),
     (FOTZO, (first_order(), 0.5, RNG), ValueError, "delta: expected a finite number in (0, 0.5), got 0.5"),
+    (FOTZO, (first_order(), 0.2, RNG), ValueError, "delta: expected 0.1, by which the learner's set was shrunk, got 0.2"),
+    (FOTZO, (OMBQ(OGD(BOX), OURS, RNG), 0.1, RNG), ValueError, "delta: expected 0, by which the learner's set was shrunk"),
     (FOTZO, (first_order(), 0.1, None), TypeError, stream_of("NoneType None")),
     (FOTZO, (FOTZO(first_order(), 0.1, RNG), 0.1, RNG), ValueError, "algorithm: expected a first-order algorithm"),
     # these two hear gradients, but not one for one query in every round

@@ -104,6 +104,8 @@ def test_shift_makes_the_promise_empty() -> None:
     found = study.determinant(20, 3, 0.8, 60, 2, 0)
     assert found.offset >= found.needed > 0 > found.at_most >= found.promised
     assert found.reached >= found.promised, "the theorem, at the point where ascent ends"
+    large = study.determinant(12, 3, 1.5, 60, 2, 0)
+    assert large.optimum > large.best + 0.2, "log det is concave along some directions: a point inside beats every set of k"
     raised = study.determinant(12, 3, 1 / np.linalg.eigvalsh(study.digits_kernel(12, 0))[0], 60, 2, 0)
     assert raised.offset == pytest.approx(0, abs=1e-9) and raised.promised > 0
 

@@ -32,7 +32,6 @@ class ExpReparamAscent(Optimizer):
         K: down-closed set with a projection and a diameter.
         lr: None for the steps D / sqrt(sum of squared gains), else a fixed step > 0.
         generator: stream of the random z.
-   
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class ExpReparamAscent(Optimizer):
             ValueError: without a closure: the gradient is wanted elsewhere than at x; a closure that has done the backward pass
                 itself, whose gradient would count twice; a reward that is not finite.
             TypeError: a reward that is no scalar tensor with a gradient.
-       
         """
         if closure is None:
             raise ValueError("closure: expected a function that computes the reward; its gradient is taken at a random point")

@@ -34,7 +34,6 @@ def measured_continuous_greedy(f: DRSubmodular, K: Any, steps: int = 100, shape:
         K: down-closed.
         steps: >= 1; one gradient and one linear programme each.
         shape: batch of starts, all at 0, for a batch of functions.
-   
     """
     _covered(f, K)
     x = np.zeros((*shape, K.dim))
@@ -58,7 +57,6 @@ Array]:
 
     Returns:
         The points ``(n, d)`` and their values ``(n,)``. Their maximum is a lower bound of the optimum.
-   
     """
     x = check.array("starts", starts)
     if f.dim != K.dim or x.shape[-1:] != (K.dim,):
@@ -85,7 +83,6 @@ class MetaFrankWolfe(Algorithm):
         batch: leading axes.
         inner: L >= 1.
         like_array: kind of the arrays.
-   
     """
 
     oracle = "gradient"
@@ -142,7 +139,6 @@ def subsets(dim: int, size: int) -> np.ndarray:
 
     Raises:
         ValueError: more than 2 million of them.
-   
     """
     d = check.integer("dim", dim, 1)
     k = check.integer("size", size, 0, d)
@@ -201,7 +197,6 @@ def quadratic_upper_bound(f: QuadraticDR, K: Any, tangents: int = 9) -> float:
         f: one function.
         K: with rows ``A x <= b`` as arrays ``K.A``, ``K.b``, or a budget.
         tangents: tangents for each square, >= 2.
-   
     """
     from scipy.optimize import linprog
 

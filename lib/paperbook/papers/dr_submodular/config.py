@@ -65,8 +65,8 @@ class ReparametrizationConfig(PageConfig):
     nodes: int = Field(40, ge=24, le=200, description="quadrature nodes of g; from 24 on nothing but rounding is left")
 
 
-class OneGradientConfig(PageConfig):
-    """One gradient a round: horizons, the random quadratics, and the number of players."""
+class QuadraticsConfig(PageConfig):
+    """Base of the two pages whose adversary draws random quadratics (E1)."""
 
     horizons: Horizons = Field([250, 500, 1000, 2000, 4000], description="horizons T, increasing")
     dim: int = Field(6, ge=2, le=16, description="coordinates d")
@@ -75,9 +75,14 @@ class OneGradientConfig(PageConfig):
     members: int = Field(50, ge=2, le=10**5, description="quadratics the adversary draws from")
     reps: int = Field(12, ge=2, le=10**5, description="copies of each player, each with its own sequence")
     nodes: int = Field(12, ge=4, le=200, description="quadrature nodes of the exact gains")
-    trap_rounds: int = Field(1000, ge=50, le=10**7, description="rounds of the trap")
 
     _sorted = field_validator("horizons")(_increasing)
+
+
+class OneGradientConfig(QuadraticsConfig):
+    """One gradient a round: horizons, the random quadratics, and the number of players."""
+
+    trap_rounds: int = Field(1000, ge=50, le=10**7, description="rounds of the trap")
 
     @model_validator(mode="after")
     def _budget_fits(self) -> OneGradientConfig:
@@ -96,22 +101,17 @@ class OneGradientConfig(PageConfig):
         return Work("rounds", float(sum(self.horizons) * 3))
 
 
-class FeedbackConfig(PageConfig):
+class FeedbackConfig(QuadraticsConfig):
     """The feedback ladder: horizons, the random quadratics, the rungs, and the device that plays."""
 
     memory_parameters: ClassVar[tuple[str, ...]] = ("reps",)
 
-    horizons: Horizons = Field([250, 500, 1000, 2000, 4000], description="horizons T, increasing")
     feedbacks: list[str] = Field(list(FEEDBACKS), min_length=1, description="rungs of the ladder")
     dim: int = Field(2, ge=2, le=16, description="coordinates d")
     budget: float = Field(1.0, gt=0, description="k in sum x <= k")
     rho: float = Field(0.1, gt=0, lt=1, description="h = -rho H 1: small is far from monotone")
-    members: int = Field(50, ge=2, le=10**5, description="quadratics the adversary draws from")
     reps: int = Field(16, ge=2, le=10**5, description="copies of each player, each with its own sequence")
-    nodes: int = Field(12, ge=4, le=200, description="quadrature nodes of the exact gains")
     device: Device = Field("numpy", description="numpy, a torch device (cpu, cuda, cuda:<i>), or auto: CUDA, else numpy")
-
-    _sorted = field_validator("horizons")(_increasing)
 
     @field_validator("feedbacks")
     @classmethod

@@ -34,7 +34,6 @@ class Algorithm(ABC):
         base: the :class:`OMBQ` at the bottom.
         explores: whether some rounds play something else than :meth:`intended`.
         certified: whether the linear regret of the learner in `base` bounds the alpha-regret, as in every reduction here.
-   
     """
 
     oracle: str
@@ -79,7 +78,6 @@ class OMBQ(Algorithm):
         rng: stream of the random z, one for each copy and round.
         nodes: None for one random query; a number for that many quadrature nodes, whose average is g itself (no randomness
             left).
-   
     """
 
     oracle = "gradient"
@@ -163,11 +161,10 @@ class FOTZO(Algorithm):
 
     Args:
         algorithm: a first-order algorithm with one random query, whose learner lives on ``K.shrink(delta)``.
-        delta: radius of the sphere, in (0, 1/2).
+        delta: radius of the sphere, in (0, 1/2): that by which the set was shrunk.
         rng: stream of the directions v.
         two_point: two values of the same reward a round.
         baseline: with one point, subtract the mean m of the values heard in earlier rounds; that keeps the estimate unbiased.
-   
     """
 
     oracle = "value"
@@ -175,8 +172,12 @@ class FOTZO(Algorithm):
     def __init__(self, algorithm: Algorithm, delta: float, rng: Stream, two_point: bool = False, baseline: bool = True) -> None:
         # blocks ask in some rounds only, and an algorithm of many learners asks in many points
         if not isinstance(algorithm, OMBQ) or algorithm.nodes is not None:
-            raise ValueError(f"algorithm: expected a first-order algorithm with one random query a round, got {_called(algorithm)}")
+            got = _called(algorithm)
+            raise ValueError(f"algorithm: expected a first-order algorithm with one random query a round, got {got}")
         self.delta = check.number("delta", delta, 0.0, 0.5, open_low=True, open_high=True)
+        margin = algorithm.base.learner.K.margin
+        if margin != self.delta:  # on another set the sphere leaves K, or K is not used to its border
+            raise ValueError(f"delta: expected {margin:g}, by which the learner's set was shrunk, got {delta}")
         self.algorithm, self.base = algorithm, algorithm.base
         self.rng = stream_for("rng", rng, self.base.learner.act())
         self.two_point, self.baseline = two_point, baseline
@@ -233,7 +234,6 @@ class SFTT(Algorithm):
         block: length L >= 1 of a block.
         horizon: T >= block.
         rng: stream of the positions.
-   
     """
 
     explores = True

@@ -71,7 +71,6 @@ class QuadraticDR:
 
     Raises:
         ValueError: on shapes that do not fit, numbers that are not finite, an asymmetric H or a positive entry of H.
-   
     """
 
     H: Array
@@ -133,7 +132,6 @@ class QuadraticDR:
             rng: a numpy Generator.
             rho: in (0, 1): below 1/2 every coordinate falls at the far corner; small rho means far from monotone.
             batch: leading axes: that many independent functions.
-       
         """
         d = check.integer("dim", dim, 1, VERTEX_DIMENSIONS)
         check.number("rho", rho, 0.0, 1.0, open_low=True, open_high=True)
@@ -154,7 +152,6 @@ class CutExtension:
     Args:
         W: ``(d, d)``, non-negative, of a directed graph; its diagonal must be zero. A symmetric W counts each edge once a
             direction, so the value of a set is the weight of the undirected cut.
-   
     """
 
     W: Array
@@ -188,7 +185,6 @@ class RevenueExtension:
 
     Args:
         P: ``(d, d)``, entries in [0, 1), zero diagonal.
-   
     """
 
     P: Array
@@ -223,7 +219,7 @@ class RevenueExtension:
 class SoftmaxDPP:
     """f(x) = log det(diag(x)(L - I) + I) + shift: the softmax extension of a determinantal point process (E3).
 
-    At a vertex it is log det of the chosen rows and columns of L. Such logarithms are negative wherever L has eigenvalues
+    At a vertex it is log det of the chosen rows and columns of L. Such logarithms can be negative where L has eigenvalues
     below 1, and the theorem asks for f >= 0, so a constant is added. It raises the optimum as well, which is why a bound of
     the form f >= OPT/e says less about log det itself the larger the shift.
 
@@ -234,7 +230,6 @@ class SoftmaxDPP:
 
     Attributes:
         offset: what was added.
-   
     """
 
     def __init__(self, L: Array, shift: bool = True) -> None:
@@ -416,7 +411,6 @@ def min_on_vertices(f: DRSubmodular) -> float:
 
     Raises:
         ValueError: d > 16 (2^d vertices are too many).
-   
     """
     _single(f)
     if f.dim > VERTEX_DIMENSIONS:
@@ -445,7 +439,6 @@ def check_nonnegative(f: DRSubmodular, rng: np.random.Generator | None = None, t
 
     Raises:
         ValueError: naming the vertex and the value there.
-   
     """
     points = _sample_of_vertices(f, rng)
     own_batch = f.h.ndim - 1 if isinstance(f, QuadraticDR) else 0
@@ -469,7 +462,6 @@ def check_dr_submodular(f: DRSubmodular, rng: np.random.Generator, n: int = 200,
 
     Raises:
         ValueError: naming coordinate, point and amount.
-   
     """
     _single(f)
     n = check.integer("n", n, 1)

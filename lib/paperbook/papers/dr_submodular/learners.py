@@ -31,7 +31,6 @@ class OnlineLearner(ABC):
         gain_sum: sum of the gains heard, ``(*batch, d)``.
         gain_dot: sum of <g_t, x_t>, ``(*batch)``.
         gain_square: sum of ||g_t||^2, ``(*batch)``.
-   
     """
 
     def __init__(self, K: Any, batch: tuple[int, ...] = (), x0: Any = None, like_array: Array | None = None) -> None:
@@ -90,7 +89,6 @@ class OGD(OnlineLearner):
             D / (G sqrt T), with regret <= D G sqrt T.
         x0: first iterate.
         like_array: kind of the arrays.
-   
     """
 
     def __init__(
@@ -137,7 +135,6 @@ class SOOGD(OnlineLearner):
 
     Attributes:
         oracle_calls: how often each copy asked the oracle, ``(*batch)``.
-   
     """
 
     def __init__(
@@ -187,7 +184,6 @@ class ImprovedAder(OnlineLearner):
         gain_bound: G > 0, a bound on ||g_t||.
         x0: first iterate of every expert.
         like_array: kind of the arrays.
-   
     """
 
     def __init__(

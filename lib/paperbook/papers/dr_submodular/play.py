@@ -42,7 +42,6 @@ class Pool:
     Args:
         family: quadratics with one batch axis ``(m)``.
         index: integers in 0..m-1, ``(T)``, or ``(T, B)`` for a sequence of its own for each copy.
-   
     """
 
     family: QuadraticDR
@@ -78,7 +77,6 @@ class Segments:
     Args:
         functions: one reward a segment.
         starts: first rounds, increasing, beginning with 0.
-   
     """
 
     functions: Sequence[DRSubmodular]
@@ -114,7 +112,6 @@ class History:
             algorithms that are no reduction to one linear learner.
         points: what was played, ``(T, *batch, d)``; None unless kept.
         final: the last iterate of the learner, ``(*batch, d)``.
-   
     """
 
     rewards: np.ndarray
@@ -219,13 +216,12 @@ def regret(history: History, alpha: float, kind: str, values: Any = None) -> np.
         alpha: in (0, 1].
         kind: ``"static"``: against the best fixed comparator, ``"adaptive"``: the worst interval against the best comparator
             for it, ``"dynamic"``: against a given path, ``"surrogate"``: the certificate ``linear_regret + exploration``,
-            which bounds the other two for static comparators.
+            which bounds the static regret.
         values: rewards of the comparators. Static and adaptive: ``(T, V)`` or ``(T, V, *batch)``; the result is exact where
             the V contain the best one (enumeration), else a lower bound. Dynamic: ``(T,)`` or ``(T, *batch)``.
 
     Raises:
         ValueError: an unknown kind, missing or misshapen `values`.
-   
     """
     alpha = check.number("alpha", alpha, 0.0, 1.0, open_low=True)
     check.choice("kind", kind, ("static", "adaptive", "dynamic", "surrogate"))
@@ -269,7 +265,6 @@ def online_to_batch(f: DRSubmodular, algorithm: Algorithm, rounds: int, rng: np.
     """Offline maximisation (T10): play against the same f in every round, return a random played point ``(*batch, d)``.
 
     Its expected value is the average reward, so (1/e) f(y) - E f(point) is the regret divided by T.
-   
     """
     T = check.integer("rounds", rounds, 1)
     if f.dim != algorithm.base.learner.K.dim:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,6 +29,10 @@ class ConvexSet(Protocol):
     @property
     def dim(self) -> int:
         """Number of coordinates d."""
+
+    @property
+    def margin(self) -> float:
+        """delta if the set came from ``shrink(delta)``, else 0."""
 
     @property
     def diameter(self) -> float:
@@ -74,11 +78,12 @@ class BudgetBox:
     Args:
         dim: d >= 1.
         budget: k > 0; need not be an integer. From k = d on it is the box itself.
-   
+        margin: delta where the set came from ``shrink(delta)``, a mark for those who play on the sphere; else 0.
     """
 
     dim: int
     budget: float
+    margin: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
         check.integer("dim", self.dim, 1)
@@ -94,8 +99,7 @@ class BudgetBox:
 
         s(lam) = sum clip(y - lam, 0, 1) falls from d to 0. Its slope changes by -1 at each y_i - 1 and by +1 at each y_i, so
         sorting these 2d points and summing slopes gives s at all of them; for |y| up to 1e15, beyond which y - 1 is y in
-        floating point. Nothing waits for the host: on CUDA the whole step
-        stays on the device.
+        floating point. Nothing waits for the host: on CUDA the whole step stays on the device.
         """
         xp = namespace(last_axis("y", y, self.dim))
         ends = xp.concat([y - 1, y], axis=-1)
@@ -160,14 +164,13 @@ class BudgetBox:
 
         Raises:
             ValueError: delta outside (0, 1/2), or so large that 0 would not be in the set.
-       
         """
         delta = check.number("delta", delta, 0.0, 0.5, open_low=True, open_high=True)
         most = self.budget / (self.dim + math.sqrt(self.dim))
         if delta >= most:
             raise ValueError(f"delta: expected less than {most:.4g}, so that the shrunk set contains 0, got {delta}")
         left = (self.budget - delta * (self.dim + math.sqrt(self.dim))) / (1 - 2 * delta)
-        return BudgetBox(self.dim, min(float(self.dim), left))
+        return BudgetBox(self.dim, min(float(self.dim), left), margin=delta)
 
 
 class Polytope:
@@ -176,13 +179,14 @@ class Polytope:
     Args:
         A: ``(m, d)``. With A >= 0 and b >= 0 the set is down-closed; other signs are allowed and usually make it something else.
         b: ``(m,)``.
+        margin: delta where the set came from ``shrink(delta)``; else 0.
 
     Raises:
         ValueError: shapes that do not fit, numbers that are not finite, a row of zeros, or an empty set.
-   
     """
 
-    def __init__(self, A: Any, b: Any) -> None:
+    def __init__(self, A: Any, b: Any, margin: float = 0.0) -> None:
+        self.margin = margin
         self.A = check.array("A", A, ndim=2)
         self.b = check.array("b", b, ndim=1)
         if len(self.A) != len(self.b):
@@ -222,7 +226,6 @@ class Polytope:
 
         The interior-point solution has an error of about the root of its tolerance, 1e-6 beside a face. It only names the faces
         that are active; the nearest point of those faces is then computed from normal equations, to rounding.
-       
         """
         rows = numpy_of(last_axis("y", y, self.dim)).reshape(-1, self.dim).astype(float)
         out = np.clip(rows, 0.0, 1.0)
@@ -304,7 +307,6 @@ class Polytope:
         """Exact, by one linear programme a row: 0 is in the set, and max_{x in K} sum_j max(A_ij, 0) x_j <= b_i for every row i.
 
         For a point x of K the worst y <= x keeps the coordinates with positive coefficients and sets the others to 0.
-       
         """
         return self._down_closed
 
@@ -330,7 +332,6 @@ class Polytope:
 
         Raises:
             ValueError: the set has no interior.
-       
         """
         centre, radius = self._ball
         if radius <= 1e-9:
@@ -348,7 +349,6 @@ class Polytope:
 
         Raises:
             ValueError: delta outside (0, 1/2), or so large that 0 would not be in the set; a set that is not down-closed.
-       
         """
         delta = check.number("delta", delta, 0.0, 0.5, open_low=True, open_high=True)
         if (self.A < 0).any() or (self.b < 0).any():
@@ -356,7 +356,7 @@ class Polytope:
         most = float((self.b / (self.A.sum(axis=1) + self._norms)).min())
         if delta >= most:
             raise ValueError(f"delta: expected less than {most:.4g}, so that the shrunk set contains 0, got {delta}")
-        return Polytope((1 - 2 * delta) * self.A, self.b - delta * (self.A.sum(axis=1) + self._norms))
+        return Polytope((1 - 2 * delta) * self.A, self.b - delta * (self.A.sum(axis=1) + self._norms), margin=delta)
 
 
 def random_packing(dim: int, rows: int, rng: np.random.Generator, tightness: float = 0.35) -> Polytope:

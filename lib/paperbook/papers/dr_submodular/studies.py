@@ -41,7 +41,6 @@ class Place:
     Args:
         device: ``"numpy"``, a torch device, or ``"auto"``: CUDA if there is one, else NumPy, which is faster than torch for small
             arrays on a CPU.
-   
     """
 
     device: str = "numpy"
@@ -84,7 +83,6 @@ class Problem:
         family: `m` quadratics, non-negative on the box.
         value_bound: M_0, a bound on their values on the box.
         gradient_bound: M_1, a bound on the norms of their gradients there.
-   
     """
 
     K: BudgetBox
@@ -104,7 +102,8 @@ def smoothing(feedback: str, T: int) -> float:
     """Radius delta of the sphere: 0.3 T^-1/2 (two values), T^-1/4 (one value), T^-1/5 (bandit), at most 0.2; else 0."""
     check.choice("feedback", feedback, FEEDBACKS)
     T = check.integer("T", T, 1)
-    # OPEN(paper, FOTZO): the exponents are the paper's, the factor 0.3 and the cap are ours
+    # OPEN(paper, FOTZO): the exponents of one value and bandit are the paper's; that of two values, the factor 0.3 and the cap
+    # are ours
     power = {"two values": -1 / 2, "one value": -1 / 4, "bandit": -1 / 5}
     return min(0.2, 0.3 * T ** power[feedback]) if feedback in power else 0.0
 
@@ -134,7 +133,6 @@ def algorithm(
         baseline: of :class:`~paperbook.papers.dr_submodular.feedback.FOTZO`.
         delta: radius; by default :func:`smoothing`.
         like_array: kind of the arrays.
-   
     """
     check.choice("feedback", feedback, FEEDBACKS)
     delta = smoothing(feedback, T) if delta is None else delta
@@ -156,7 +154,6 @@ class Bound:
         learning: 1.5 beta D S sqrt(T L), with S the largest norm of what the learner hears and L the block.
         exploring: M_1 D T / L: the rounds that play the query.
         smoothing: delta M_1 T (1 + (1 + sqrt d + D / r) / e), r of the inner ball: what shrinking the set and smoothing cost.
-   
     """
 
     learning: float
@@ -201,7 +198,6 @@ class Rung:
         path_ratio: largest ratio of beta sum <q_t, y - x_t> to its bound 1.5 beta D sqrt(sum ||q_t||^2), over copies and y.
         seconds: wall seconds of all rounds together.
         rounds_per_second: rounds of one copy times copies over seconds.
-   
     """
 
     horizons: np.ndarray
@@ -243,7 +239,6 @@ def rung(
         place: where to compute.
         progress: called with finished rounds and all rounds.
         options: of :func:`algorithm`.
-   
     """
     if not horizons:
         raise ValueError(f"horizons: expected at least one, got {horizons!r}")
@@ -316,7 +311,6 @@ def best_of(task: Problem, index: np.ndarray, starts: int, seed: int) -> np.ndar
     """Lower bound on the best fixed reward in hindsight, a number for each copy: the best end of many projected ascents.
 
     The rewards of a copy add up to one quadratic; its maximum over K is looked for from random points of K and from the origin.
-   
     """
     from .baselines import projected_ascent
 

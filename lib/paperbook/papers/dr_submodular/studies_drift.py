@@ -30,7 +30,6 @@ def drifting_centres(dim: int, rounds: int, segments: int, rng: np.random.Genera
     """The coordinate that pays in each round, ``(rounds, reps)``: `segments` pieces of equal length, a new one in each.
 
     A piece's coordinate is uniform among those that did not pay just before, so every change is one.
-   
     """
     d, T = check.integer("dim", dim, 2), check.integer("rounds", rounds, 1)
     S, n = check.integer("segments", segments, 1, T), check.integer("reps", reps, 1)
@@ -46,7 +45,6 @@ class Watched(OMBQ):
     Attributes:
         gains: q_1, q_2, ... as heard, each ``(*batch, d)``.
         iterates: x_1, x_2, ..., each ``(*batch, d)``.
-   
     """
 
     def __init__(self, learner: OnlineLearner, wrapper: Wrapper, rng: Stream, nodes: int | None = None) -> None:
@@ -71,7 +69,6 @@ def interval_regret(gains: np.ndarray, iterates: np.ndarray, corners: np.ndarray
         gains: ``(T, *batch, d)``.
         iterates: ``(T, *batch, d)``.
         corners: ``(V, d)``.
-   
     """
     lost = gains @ np.asarray(corners).T - (gains * iterates).sum(-1)[..., None]  # (T, *batch, V)
     prefix = np.concatenate([np.zeros((1, *lost.shape[1:])), lost.cumsum(axis=0)])
@@ -119,7 +116,6 @@ class Sequence:
             point of {sum x <= 1}: the sum of multilinear rewards is convex along e_i - e_j (pipage rounding).
         gain_bound: G, a bound on the norm of the gradients over the box.
         batch: shape of the copies, ``(segments, reps)``.
-   
     """
 
     env: Segments
@@ -159,7 +155,6 @@ def drifting_sequence(dim: int, rounds: int, segments: list[int], reps: int, see
         reps: copies of each.
         seed: of the sequences.
         hooked: :func:`hooked_trap` in place of :func:`~paperbook.papers.dr_submodular.functions.drifting_trap`.
-   
     """
     drawn = [drifting_centres(dim, rounds, S, stream(seed, "centres", rounds, S), reps) for S in segments]
     centres = np.concatenate(drawn, axis=1)
@@ -195,7 +190,6 @@ class Drift:
         path_length: P_T.
         calls: oracle calls of SO-OGD for its set; 0 for the others.
         learner: the learner, used up.
-   
     """
 
     rewards: np.ndarray
@@ -218,7 +212,6 @@ def drift_run(name: str, sequence: Sequence, seed: int, *, wrapped: bool = True,
         seed: of the random queries.
         wrapped: the paper's wrapper, or none (h(x) = x and the gradient at x).
         options: for the learner (``step``, ``x0``).
-   
     """
     T, copies, dim = sequence.path.shape
     K = BudgetBox(dim, 1.0)
@@ -272,7 +265,6 @@ class Price:
         calls: oracle calls a round and copy.
         bound: the bound on them.
         regret_ratio: mean regret of SO-OGD over that of OGD with the same step.
-   
     """
 
     projection: float

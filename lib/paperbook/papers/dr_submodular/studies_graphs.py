@@ -55,7 +55,6 @@ def weights(graph: str, path: str = "", max_nodes: int = 0) -> np.ndarray:
             ``"movielens"``: a file of ratings, whose weights are the cosines between the movies' rating vectors.
         path: the file.
         max_nodes: keep the nodes of highest degree, or the movies with most ratings; 0 keeps all. Unused for graphs of networkx.
-   
     """
     from paperbook.data.graphs import load_graph, read_edge_list, read_movielens
 
@@ -75,7 +74,6 @@ def greedy_cut(W: np.ndarray, size: int) -> tuple[np.ndarray, float]:
 
     Returns:
         The set (indices in the order they were taken; it ends early if nothing gains) and the value of the cut.
-   
     """
     if W.ndim != 2 or W.shape[0] != W.shape[1] or (W != W.T).any() or np.diagonal(W).any():
         raise ValueError(f"W: expected a symmetric matrix with a zero diagonal, got shape {W.shape}, or other entries")
@@ -138,7 +136,6 @@ class Peer:
         calls: gradients that each copy asked for.
         seconds: all of the run.
         solver: of them, in projections and linear programmes.
-   
     """
 
     last: np.ndarray
@@ -162,7 +159,6 @@ def peer(name: str, f: DRSubmodular, K: Any, budget: int, reps: int, seed: int) 
         budget: gradients, >= 1. Meta-Frank-Wolfe asks sqrt(budget) of them a round.
         reps: independent copies.
         seed: of the random queries.
-   
     """
     check.choice("name", name, PEERS)
     budget, reps = check.integer("budget", budget, 1), check.integer("reps", reps, 1)
@@ -194,7 +190,6 @@ def quadratics(dim: int, rows: int, reps: int, rho: float, seed: int) -> tuple[Q
     Returns:
         The batch of functions, the polytope, the best of twenty plain ascents from random starts ``(reps,)``, and the linear
         programme's bound ``(reps,)``.
-   
     """
     rng = stream(seed, "quadratics", dim)
     K, f = random_packing(dim, rows, rng), QuadraticDR.random(dim, rng, rho, (reps,))
@@ -210,7 +205,6 @@ def digits_kernel(items: int, seed: int, scale: float = 1.0, ridge: float = 0.05
     """RBF kernel of randomly chosen digit images plus `ridge` I, ``(items, items)``, times `scale` over its median eigenvalue.
 
     The width of the kernel is half the median distance; at scale 1 half of the eigenvalues lie below 1.
-   
     """
     from paperbook.data.digits import load_digits
 
@@ -234,7 +228,6 @@ def least_minor(L: np.ndarray, seed: int, starts: int = 6) -> float:
     """A small log det L_S over all sets, by local search with single flips from the empty, the full and random sets.
 
     Minus this is a lower bound of the shift that f >= 0 needs: the sum over eigenvalues below 1, which is sure, may be too much.
-   
     """
     f, d = SoftmaxDPP(L, shift=False), len(L)
     x = stream(seed, "least minor").random((check.integer("starts", starts, 2), d)) < 0.5
@@ -265,7 +258,6 @@ class Determinant:
         at_most: the same with `needed` in place of `offset`: no smaller shift could promise more.
         reached: log det at the point played in the end, mean over copies.
         greedy: of measured continuous greedy.
-   
     """
 
     offset: float
@@ -335,7 +327,6 @@ def graph_algorithm(cfg: GraphsConfig, W: np.ndarray, rng: Any, like_array: Arra
     """The algorithm of a run: learner, wrapper and feedback by name, all copies in one batch.
 
     Zeroth-order feedback shrinks the set; delta is the page on feedback's, at most half of what the budget admits.
-   
     """
     K: Any = BudgetBox(len(W), float(cfg.k))
     T, delta = cfg.rounds, smoothing(cfg.feedback, cfg.rounds)
@@ -412,7 +403,6 @@ def graph_study(cfg: GraphsConfig, progress: Report | None = None, checkpoints: 
         are too many sets: ``exact`` says which); ``certificate`` (of each copy: e (average + beta regret / T), in expectation an
         upper bound of the optimum for gradient feedback in the paper's wrapper, else the same number without that meaning);
         ``curve``: rounds and, at each, the mean average reward and beta regret / t.
-   
     """
     W = weights(cfg.graph, cfg.path, cfg.max_nodes)
     if cfg.k > len(W):

@@ -27,7 +27,6 @@ class ProofSteps:
         growth: (v) left side, d/dz [e^z f(p(z))] = e^z (f(p) + slope).
         floor: (v) right side, e^z <grad f(p) * e^{-zx}, x - y> + f(y).
         slack: growth - floor, the sum of e^z times the slacks of (iii) and (iv).
-   
     """
 
     z: np.ndarray
@@ -77,7 +76,6 @@ def integrated(steps: ProofSteps, weights: np.ndarray) -> np.ndarray:
     Args:
         steps: at quadrature nodes of [0, 1].
         weights: of these nodes for the plain integral over z, ``(nodes,)``.
-   
     """
     return np.tensordot(weights, steps.slack, axes=1) / math.e
 
@@ -91,7 +89,6 @@ def wrong_gap(f: DRSubmodular, x: np.ndarray, y: np.ndarray, variant: str, nodes
         y: ``(..., d)``.
         variant: ``"none"`` is the theorem; ``"uniform z"`` drops the weight e^{z-1}, ``"no Jacobian"`` the factor e^{-zx}.
         nodes: of the quadrature.
-   
     """
     check.choice("variant", variant, ("none", "uniform z", "no Jacobian"))
     wrapper = ExponentialDownClosed()

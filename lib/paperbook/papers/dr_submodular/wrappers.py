@@ -40,7 +40,6 @@ class Wrapper(ABC):
         name: the class it is for.
         alpha: the ratio that is guaranteed, in (0, 1].
         beta: scale of the linear function, > 0.
-   
     """
 
     name: str
@@ -84,7 +83,6 @@ class Wrapper(ABC):
         """One random query (Algorithm 1): the point to ask the gradient at and the factor for it, z drawn for each row of `x`.
 
         ``E[factor * grad f(point)] = g(f, x)``; with 0 <= factor <= 1 the estimate is no longer than the gradient (T6).
-       
         """
         z = like(self.draw_z(rng, *x.shape[:-1], 1), x)
         return self.point(x, z), self.factor(x, z)
@@ -114,7 +112,6 @@ class Wrapper(ABC):
 
         Raises:
             ValueError: dimensions that differ, f negative at a vertex of the box, a set without the property the row asks for.
-       
         """
         if f.dim != K.dim:
             raise ValueError(f"f, K: expected the same dimension, got {f.dim} and {K.dim}")
@@ -133,7 +130,6 @@ class IdentityMonotone(Wrapper):
     Args:
         gamma: in (0, 1]; 1 for DR-submodular functions.
         curvature: c in [0, 1]; 1 claims nothing, 0 says that f is linear.
-   
     """
 
     def __init__(self, gamma: float = 1.0, curvature: float = 1.0) -> None:
@@ -180,7 +176,6 @@ class BoostedMonotone(Wrapper):
 
     Args:
         gamma: in (0, 1].
-   
     """
 
     def __init__(self, gamma: float = 1.0) -> None:
@@ -225,7 +220,6 @@ class AnchoredNonMonotone(Wrapper):
     Args:
         u: anchor ``(d,)`` in [0, 1]; best the point of K with the least largest coordinate, which is 0 in a down-closed set
             (alpha = 1/4).
-   
     """
 
     def __init__(self, u: Any) -> None:
