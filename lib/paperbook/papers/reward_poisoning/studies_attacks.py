@@ -60,6 +60,20 @@ class Draws:
         """Features (n, S, A, d)."""
         return np.stack([mdp.phi for mdp in self.mdps])
 
+    def sides(self) -> tuple[BoolArray, BoolArray]:
+        """Which draws count as attackable, eps* > DECIDED, and which as robust, eps* < -DECIDED; (n,) each.
+
+        Raises:
+            ValueError: where a side is empty, or no eps* is above CLEAR.
+        """
+        able, robust = self.eps > DECIDED, self.eps < -DECIDED
+        if not (robust.any() and (self.eps > CLEAR).any()):
+            raise ValueError(
+                f"n_instances: expected so many that some eps* are below {-DECIDED} and some above {CLEAR}, got {len(able)} "
+                f"draws with eps* from {self.eps.min():.3g} to {self.eps.max():.3g}"
+            )
+        return able, robust
+
     def subset(self, mask: BoolArray) -> Draws:
         """The draws where `mask` (n,) holds.
 
