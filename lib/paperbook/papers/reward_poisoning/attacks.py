@@ -236,9 +236,10 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """A linear MDP from counts: ridge regressions of rewards and of indicators of the next state on the features.
 
-    theta_hat is drawn back to the cap sqrt(d), which is known. mu_hat is clipped at 0 and its rows are scaled to sum 1. A
-    next state that was never reached while the target was followed is taken out of the latents that the target mixes there:
-    with features that are mixtures it cannot have mass. A latent about which nothing is known goes everywhere alike.
+    theta_hat is the best one within the cap sqrt(d), which is known: where it is outside, the ridge is raised. mu_hat is
+    clipped at 0 and its rows are scaled to sum 1. A next state that was never reached while the target was followed is taken
+    out of the latents that the target mixes there: with features that are mixtures it cannot have mass. A latent about which
+    nothing is known goes everywhere alike.
 
     Args:
         phi: features (S, A, d), mixtures of latents: at least 0 with sum 1 for each (s,a).
@@ -278,8 +279,8 @@ def estimate(
                          f"{int(support.any(axis=1).argmin())}")  # fmt: skip
     visits = N.sum(axis=3)
     gram = np.einsum("hsa,sad,sae->hde", visits, features, features) + ridge * np.eye(d)
-    theta = np.linalg.solve(gram, np.einsum("hsa,sad->hd", R, features)[..., None])[..., 0]
-    theta *= np.minimum(1, math.sqrt(d) / np.maximum(np.linalg.norm(theta, axis=1, keepdims=True), 1e-300))
+    moment = np.einsum("hsa,sad->hd", R, features)
+    theta = np.stack([_within(one, rest, math.sqrt(d)) for one, rest in zip(gram, moment, strict=True)])
     mu = np.maximum(np.linalg.solve(gram, np.einsum("hsat,sad->hdt", N, features)), 0)
     for h in range(H):
         after = support[h + 1] if h + 1 < H else np.ones(S, dtype=bool)
@@ -293,6 +294,22 @@ def estimate(
         guess /= guess.sum(axis=1, keepdims=True)
         mu[h] = np.where(known[:, None], mu[h] / np.where(known, total, 1)[:, None], guess)
     return Estimate(LinearMDP(features, mu, theta, s0), support)
+
+
+def _within(gram: FloatArray, moment: FloatArray, cap: float) -> FloatArray:
+    """The solution (d,) of gram theta = moment, or of (gram + rise I) theta = moment with the least rise that keeps ||theta||
+    within the cap: least squares in the ball. Shortening theta instead would spoil the directions that the data do determine,
+    for the sake of one that they hardly do."""
+    values, vectors = np.linalg.eigh(gram)
+    along = vectors.T @ moment
+    low, high = 0.0, float(np.linalg.norm(along)) / cap  # ||theta|| <= ||moment|| / rise
+    if np.linalg.norm(along / values) > cap:
+        for _ in range(60):  # halvings: beyond a double's digits
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.linalg.norm(along / (values + middle)) > cap else (low, middle)
+        values = values + high
+    theta: FloatArray = vectors @ (along / values)
+    return theta
 
 
 class TwoStage(_Attacker):
