@@ -26,6 +26,7 @@ from paperbook.study.arguments import integer, number
 from paperbook.study.seeds import rng
 
 DECIDED = 0.05  # |eps*| above which a draw's outcome is compared with its sign (set before any run)
+TOLERANCE = 1e-5  # of the certificates: far below DECIDED, and no draw is lost to a solver that stops a little early
 CLEAR = 0.2  # eps* from which theory promises an end of the deviations within some thousand episodes
 ATTACKS = ("none", "white", "cheap", "at", "at_budget", "random", "teaching")
 OUTCOMES = ("attacked", "unclear", "resisted")
@@ -105,7 +106,7 @@ def draw_instances(
     integer("n", n, 1)
     limit = number("cap", cap, 0, open_low=True) * float(np.sqrt(dim))
     pairs = [random_instance(states, actions, horizon, dim, latent_support=latent_support, rng=stream) for _ in range(n)]
-    certificates = tuple(certify(mdp, target, cap=limit, q_mode=q_mode) for mdp, target in pairs)
+    certificates = tuple(certify(mdp, target, cap=limit, q_mode=q_mode, tol=TOLERANCE) for mdp, target in pairs)
     return Draws(tuple(mdp for mdp, _ in pairs), np.stack([target for _, target in pairs]), certificates)
 
 
