@@ -16,8 +16,8 @@ class WhiteBoxConfig(Config):
     model_config = ConfigDict(allow_inf_nan=False)
     memory_parameters: ClassVar[tuple[str, ...]] = ("n_instances", "episodes")
 
-    n_instances: int = Field(48, ge=12, le=10**5, description="random linear MDPs, none left out")
-    episodes: int = Field(4000, ge=400, le=10**8, description="episodes T")
+    n_instances: int = Field(36, ge=12, le=10**5, description="random linear MDPs, none left out")
+    episodes: int = Field(3000, ge=400, le=10**8, description="episodes T")
     S: int = Field(8, ge=2, le=1000, description="states")
     A: int = Field(3, ge=2, le=100, description="actions")
     H: int = Field(3, ge=1, le=100, description="steps of an episode")

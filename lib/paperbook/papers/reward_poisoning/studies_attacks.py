@@ -26,6 +26,7 @@ from paperbook.study.arguments import integer, number
 from paperbook.study.seeds import rng
 
 DECIDED = 0.05  # |eps*| above which a draw's outcome is compared with its sign (set before any run)
+TOLERANCE = 1e-5  # of the certificates: far below DECIDED, and no draw is lost to a solver that stops a little early
 CLEAR = 0.2  # eps* from which theory promises an end of the deviations within some thousand episodes
 ATTACKS = ("none", "white", "cheap", "at", "at_budget", "random", "teaching")
 OUTCOMES = ("attacked", "unclear", "resisted")
@@ -60,6 +61,20 @@ class Draws:
         """Features (n, S, A, d)."""
         return np.stack([mdp.phi for mdp in self.mdps])
 
+    def sides(self) -> tuple[BoolArray, BoolArray]:
+        """Which draws count as attackable, eps* > DECIDED, and which as robust, eps* < -DECIDED; (n,) each.
+
+        Raises:
+            ValueError: where a side is empty, or no eps* is above CLEAR.
+        """
+        able, robust = self.eps > DECIDED, self.eps < -DECIDED
+        if not (robust.any() and (self.eps > CLEAR).any()):
+            raise ValueError(
+                f"n_instances: expected so many that some eps* are below {-DECIDED} and some above {CLEAR}, got {len(able)} "
+                f"draws with eps* from {self.eps.min():.3g} to {self.eps.max():.3g}"
+            )
+        return able, robust
+
     def subset(self, mask: BoolArray) -> Draws:
         """The draws where `mask` (n,) holds.
 
@@ -91,7 +106,7 @@ def draw_instances(
     integer("n", n, 1)
     limit = number("cap", cap, 0, open_low=True) * float(np.sqrt(dim))
     pairs = [random_instance(states, actions, horizon, dim, latent_support=latent_support, rng=stream) for _ in range(n)]
-    certificates = tuple(certify(mdp, target, cap=limit, q_mode=q_mode) for mdp, target in pairs)
+    certificates = tuple(certify(mdp, target, cap=limit, q_mode=q_mode, tol=TOLERANCE) for mdp, target in pairs)
     return Draws(tuple(mdp for mdp, _ in pairs), np.stack([target for _, target in pairs]), certificates)
 
 
