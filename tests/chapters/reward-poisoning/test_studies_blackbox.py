@@ -249,16 +249,6 @@ def test_slope_of_a_power():
         box.slope([1.0], [1.0])
 
 
-def test_wilson_interval_by_its_formula():
-    for k, n in ((0, 20), (18, 20), (100, 100)):
-        z, p = 1.959963984540054, k / n
-        centre, half = (p + z**2 / (2 * n)), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-        expected = ((centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n))
-        assert box.wilson_interval(k, n) == pytest.approx(expected, abs=1e-12)
-    with pytest.raises(ValueError, match="successes"):
-        box.wilson_interval(3, 2)
-
-
 def test_configuration_says_what_it_expects():
     assert BlackBoxConfig().needs().memory_gb < 2 and BlackBoxConfig().work().amount > 0
     with pytest.raises(ValueError, match="t1_grid: expected increasing numbers"):

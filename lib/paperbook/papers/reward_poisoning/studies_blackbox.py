@@ -351,19 +351,6 @@ def sign_study(
     return SignStudy(tuple(t1_grid), draws.eps, found, off)
 
 
-def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a share.
-
-    Raises:
-        TypeError, ValueError: unless 0 <= successes <= n and n >= 1.
-    """
-    from scipy.stats import binomtest
-
-    count = integer("n", n, 1)
-    interval = binomtest(integer("successes", successes, 0, count), count).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
-
-
 # ---------------------------------------------------------------------------------------------------------------------------
 # the attacks
 # ---------------------------------------------------------------------------------------------------------------------------
