@@ -39,6 +39,19 @@ def test_trace_by_hand():
     assert kept.slope("deviations")[0] == pytest.approx(np.log(17 / 5) / np.log(4))
 
 
+def test_late_is_the_last_half():
+    deviations = np.concatenate([np.ones(20), np.tile([0, 0, 0, 1], 5)])
+    assert study.trace(history(deviations, deviations, deviations)).late[0] == 0.25
+
+
+def test_sides(draws):
+    able, robust = draws.sides()
+    np.testing.assert_array_equal(able, draws.eps > 0.05)
+    np.testing.assert_array_equal(robust, draws.eps < -0.05)
+    near = draws.eps[~able & ~robust]
+    assert len(near) and np.abs(near).max() <= 0.05 and (near > 0).any(), "a draw near 0 on the positive side is on neither"
+
+
 def test_an_obedient_episode_with_a_cost_is_seen():
     deviations = np.zeros(40)
     assert study.trace(history(deviations, np.full(40, 0.2), np.zeros(40))).obedient_cost[0] == 0.2
