@@ -313,9 +313,18 @@ def test_other_dimensions() -> None:
     assert deep.dimension_study(GymnasiumConfig(**TINY, d_grid=[])) == []
 
 
+def test_other_horizons() -> None:
+    cfg = GymnasiumConfig(**{**TINY, "h_grid": [4, 6], "seed": 1})
+    four, six = deep.horizon_study(cfg)
+    assert [row["horizon"] for row in (four, six)] == [4, 6] and [len(row["free"]) for row in (four, six)] == [4, 6]
+    # 6 is the study's own horizon: the same target, data, streams and features
+    assert six["eps"] == deep.deep_study(cfg)["certificate"]["eps"]
+    assert deep.horizon_study(GymnasiumConfig(**TINY, h_grid=[])) == []
+
+
 def test_configuration() -> None:
     cheetah: dict[str, Any] = {"env_id": "HalfCheetah-v5", "target": "sac", "d": 1024, "certificate": "discounted",
-                               "d_grid": []}  # fmt: skip
+                               "horizon": 50, "d_grid": [], "h_grid": []}  # fmt: skip
     assert [asset.name for asset in GymnasiumConfig(**cheetah).assets()] == ["the package mujoco"]
     assert GymnasiumConfig().assets() == []
     small, large = GymnasiumConfig().needs(), GymnasiumConfig(**cheetah, device="cuda").needs()

@@ -611,3 +611,18 @@ def dimension_study(
         _, _, samples = features_and_samples(made, cfg, dim, keep(f"features-{dim}"), progress)
         out.append({"d": dim, **certificate_summary(samples, cfg)[1]})
     return out
+
+
+def horizon_study(
+    cfg: GymnasiumConfig, progress: Report | None = None, checkpoints: Keep | None = None
+) -> list[dict[str, Any]]:
+    """The certificate with other limits on the steps of an episode, `cfg.h_grid`: ``horizon`` and the summary of each. Target,
+    data and features are made anew for each, from the same seed."""
+    keep: Callable[[str], Checkpoints | None] = (lambda name: None) if checkpoints is None else checkpoints
+    out = []
+    for horizon in cfg.h_grid:
+        other = cfg.model_copy(update={"horizon": horizon})
+        made = prepare(other, keep(f"target-{horizon}"))
+        _, _, samples = features_and_samples(made, other, cfg.d, keep(f"features-{horizon}"), progress)
+        out.append({"horizon": horizon, **certificate_summary(samples, other)[1]})
+    return out
