@@ -25,9 +25,9 @@ class GymnasiumConfig(Config):
         "CartPole-v1", description="continuous environment"
     )
     tables: bool = Field(True, description="also certify FrozenLake, CliffWalking and Taxi (seconds)")
-    table_horizon: int = Field(12, ge=6, le=64, description="steps H of the tabular environments")
+    table_horizon: int = Field(10, ge=6, le=64, description="steps H of the tabular environments")
     ranks: list[Rank] = Field([4, 8, 12], min_length=1, description="ranks of the low-rank models of FrozenLake, increasing")
-    targets: int = Field(6, ge=2, description="random targets of each tabular environment")
+    targets: int = Field(4, ge=2, description="random targets of each tabular environment")
     horizon: int = Field(3, ge=2, le=1000, description="steps H of an episode of the continuous environment")
     bins: int = Field(5, ge=2, description="values of a continuous action (unused for CartPole)")
     max_actions: int = Field(64, ge=2, description="most actions; a larger grid is sampled (unused for CartPole)")
@@ -43,7 +43,7 @@ class GymnasiumConfig(Config):
     d_grid: list[Annotated[int, Field(ge=2)]] = Field(
         [16], description="other dimensions to certify in, may be none; victims play in the first too"
     )
-    h_grid: list[Annotated[int, Field(ge=2)]] = Field([12], description="other horizons to certify, may be none")
+    h_grid: list[Annotated[int, Field(ge=2)]] = Field([8], description="other horizons to certify, may be none")
     hidden: int = Field(64, ge=4, description="width of all networks")
     lr: float = Field(0.001, gt=0, description="learning rate of the features")
     batch: int = Field(128, ge=2, description="rows of an update, of features and of sac")
@@ -56,7 +56,7 @@ class GymnasiumConfig(Config):
     support_states: int = Field(40, ge=1, description="support states of a step")
     penalty: float = Field(1e-6, gt=0, description="ridge of the regressions behind the certificate")
     pin_tol: float = Field(0.03, gt=0, lt=1, description="singular values below that share of the largest are not pinned")
-    splits: int = Field(10, ge=2, description="random halves of the data on which the sign is checked")
+    splits: int = Field(4, ge=2, description="random halves of the data on which the sign is checked")
     episodes: int = Field(1500, ge=16, description="episodes of each victim")
     copies: int = Field(16, ge=1, description="copies of the environment that a victim plays at once")
     growth: float = Field(1.1, gt=1, le=2, description="a victim plans when its episodes have grown by that factor")

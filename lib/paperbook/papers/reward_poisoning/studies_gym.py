@@ -187,7 +187,7 @@ def _certify_all(model: LowRank, targets: list[IntArray]) -> dict[str, Any]:
             "error_tv": model.error_tv, "error_reward": model.error_reward}  # fmt: skip
 
 
-def same_environment_two_learners(seed: int, episodes: int = 4000) -> dict[str, dict[str, float]]:
+def same_environment_two_learners(seed: int, episodes: int = 2000) -> dict[str, dict[str, float]]:
     """One robust random MDP, played by LSVI-UCB on its own features and by LSVI-UCB on one-hot features, under the white box.
 
     The MDP is the first draw whose certificate is structurally robust with eps* below :data:`BELOW`. Bonus 0.3, 8 states, 3
