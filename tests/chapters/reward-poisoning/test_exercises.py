@@ -83,9 +83,21 @@ def check_decoy(decoy: Callable[[Any, Any], Any]) -> None:
     assert met >= 2
 
 
+def check_white_box(perturbed: Callable[[Any, Any, Any], Any]) -> None:
+    """Nothing before the first deviation, the shift of every step from there on."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        H = int(rng.integers(1, 7))
+        actions, goal, shift = rng.integers(3, size=H), rng.integers(3, size=H), rng.normal(size=H)
+        first = next((h for h in range(H) if actions[h] != goal[h]), H)
+        wanted = np.concatenate([np.zeros(first), shift[first:]])
+        assert np.array_equal(perturbed(actions, goal, shift), wanted)
+
+
 CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "rp-ex-feature": ("crossing", check_feature),
     "rp-ex-cap": ("smallest_cap", check_cap),
+    "rp-ex-white-box": ("perturbed", check_white_box),
     "rp-ex-duals": ("slope", check_duals),
     "rp-ex-decoy": ("decoy", check_decoy),
 }

@@ -21,7 +21,7 @@ class GymnasiumConfig(Config):
     model_config = ConfigDict(allow_inf_nan=False)
     memory_parameters: ClassVar[tuple[str, ...]] = ("copies", "support_states", "max_actions")
 
-    env_id: Literal["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5"] = Field(
+    environment: Literal["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5"] = Field(
         "CartPole-v1", description="continuous environment"
     )
     tables: bool = Field(True, description="also certify FrozenLake, CliffWalking and Taxi (seconds)")
@@ -69,7 +69,7 @@ class GymnasiumConfig(Config):
     def _fits_together(self) -> GymnasiumConfig:
         if self.ranks != sorted(set(self.ranks)):
             raise ValueError(f"ranks: expected increasing numbers, got {self.ranks}")
-        if self.target == "sac" and self.env_id == "CartPole-v1":
+        if self.target == "sac" and self.environment == "CartPole-v1":
             raise ValueError("target: CartPole-v1 has two discrete actions and expects 'fitted-q', got 'sac'")
         if self.target == "sac" and self.learning_starts >= self.target_steps:
             raise ValueError(f"learning_starts: expected less than target_steps = {self.target_steps}, got "
@@ -84,13 +84,13 @@ class GymnasiumConfig(Config):
 
     def assets(self) -> list[Asset]:
         """HalfCheetah needs the package mujoco; the other simulators come with gymnasium."""
-        if self.env_id != "HalfCheetah-v5":
+        if self.environment != "HalfCheetah-v5":
             return []
         return [Asset("the package mujoco", find_spec("mujoco") is not None, "pip install -c constraints.txt -e '.[full]'")]
 
     def needs(self) -> Needs:
         """Estimates: stored states of the victim, its Gram matrices, the certificate (dense, thrice)."""
-        width, _ = _WIDTHS[self.env_id]
+        width, _ = _WIDTHS[self.environment]
         stored = 4 * self.episodes * self.horizon * (2 * width + 3) / 1e9
         gram = 3 * 8 * self.horizon * self.d**2 / 1e9
         steps = self.horizon if self.certificate == "finite" else 1
@@ -111,5 +111,5 @@ class GymnasiumConfig(Config):
 
     def _actions(self) -> int:
         """Number of actions at most."""
-        _, width = _WIDTHS[self.env_id]
-        return 2 if self.env_id == "CartPole-v1" else min(self.max_actions, self.bins**width)
+        _, width = _WIDTHS[self.environment]
+        return 2 if self.environment == "CartPole-v1" else min(self.max_actions, self.bins**width)

@@ -224,7 +224,7 @@ def sac_target(world: World, cfg: GymnasiumConfig, checkpoints: Checkpoints | No
     from stable_baselines3 import SAC
 
     scale = cfg.reward_scale
-    env = gymnasium.wrappers.TransformReward(gymnasium.make(cfg.env_id), lambda reward: -scale * float(reward))
+    env = gymnasium.wrappers.TransformReward(gymnasium.make(cfg.environment), lambda reward: -scale * float(reward))
     model = SAC(
         "MlpPolicy", env, learning_rate=cfg.sac_lr, buffer_size=cfg.buffer, batch_size=cfg.batch, tau=cfg.tau, gamma=cfg.gamma,
         learning_starts=cfg.learning_starts, train_freq=cfg.train_freq, gradient_steps=1, seed=cfg.seed,
@@ -507,7 +507,7 @@ def prepare(cfg: GymnasiumConfig, checkpoints: Checkpoints | None = None) -> Pre
     draw = stream(cfg.seed, "deep", "data")
 
     def world(horizon: int) -> World:
-        return World(cfg.env_id, horizon, cfg.bins, cfg.max_actions, cfg.reward_scale, stream(cfg.seed, "deep", "actions"))
+        return World(cfg.environment, horizon, cfg.bins, cfg.max_actions, cfg.reward_scale, stream(cfg.seed, "deep", "actions"))
 
     main, exact = world(cfg.horizon), None
     if cfg.target == "sac":
