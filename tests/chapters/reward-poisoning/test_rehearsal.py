@@ -27,7 +27,7 @@ def test_full_path_end_to_end(rehearse: Any) -> None:
     study = found["d8"]
     assert set(study["victims"]) == {"none", "at", "white-box"} and study["marks"][-1] == 24
     assert study["victims"]["none"]["cost"][-1] == 0 < study["victims"]["at"]["cost"][-1]
-    # 4 of the torques -2, -1, 0, 1, 2: an action lies within 1 of the nearest, whichever is missing
+    # four of the torques -2, -1, 0, 1, 2: an action lies within 1 of the nearest, whichever is missing
     assert 0 < study["rounding"] <= 1 and len(study["certificate"]["free"]) == 1, "one theta for all time"
     for record in study["victims"].values():
         assert np.all(np.diff(record["cost"]) >= 0) and record["deviations"][-1] <= 24
