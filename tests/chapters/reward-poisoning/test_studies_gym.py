@@ -79,7 +79,7 @@ def test_mixtures_are_the_same_environment(lake: tuple[Any, study.LowRank], shar
 
 
 def test_from_robust_through_cap_limited_to_attackable() -> None:
-    found = study.mixture_study(GymnasiumConfig(targets=3, seed=3))
+    found = study.mixture_study(GymnasiumConfig(targets=3, table_horizon=12, seed=3))
     assert found["structural"][0] == 1 and found["attackable"][-1] == 1 and found["cap_limited"].max() > 0
     total = found["structural"] + found["cap_limited"] + found["attackable"]
     assert total == pytest.approx(np.ones(8)) and found["eps"].shape == (8, 3)
