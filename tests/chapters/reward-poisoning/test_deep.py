@@ -271,7 +271,7 @@ def test_samples_are_features_of_what_was_seen() -> None:
 
 
 def test_sac_is_rounded_and_kept(tmp_path: Path) -> None:
-    cfg = GymnasiumConfig(**{**TINY, "env_id": "Pendulum-v1", "target": "sac", "target_steps": 120, "learning_starts": 100})
+    cfg = GymnasiumConfig(**{**TINY, "environment": "Pendulum-v1", "target": "sac", "target_steps": 120, "learning_starts": 100})
     world = deep.World("Pendulum-v1", 6, 5, 64, 1.0, np.random.default_rng(0))
     state, rng = np.random.default_rng(0).normal(size=(40, 3)), np.random.default_rng(0)
     target, exact = deep.sac_target(world, cfg, Checkpoints(tmp_path, {"run": "a"}))
@@ -313,9 +313,18 @@ def test_other_dimensions() -> None:
     assert deep.dimension_study(GymnasiumConfig(**TINY, d_grid=[])) == []
 
 
+def test_other_horizons() -> None:
+    cfg = GymnasiumConfig(**{**TINY, "h_grid": [4, 6], "seed": 1})
+    four, six = deep.horizon_study(cfg)
+    assert [row["horizon"] for row in (four, six)] == [4, 6] and [len(row["free"]) for row in (four, six)] == [4, 6]
+    # 6 is the study's own horizon: the same target, data, streams and features
+    assert six["eps"] == deep.deep_study(cfg)["certificate"]["eps"]
+    assert deep.horizon_study(GymnasiumConfig(**TINY, h_grid=[])) == []
+
+
 def test_configuration() -> None:
-    cheetah: dict[str, Any] = {"env_id": "HalfCheetah-v5", "target": "sac", "d": 1024, "certificate": "discounted",
-                               "d_grid": []}  # fmt: skip
+    cheetah: dict[str, Any] = {"environment": "HalfCheetah-v5", "target": "sac", "d": 1024, "certificate": "discounted",
+                               "horizon": 50, "d_grid": [], "h_grid": []}  # fmt: skip
     assert [asset.name for asset in GymnasiumConfig(**cheetah).assets()] == ["the package mujoco"]
     assert GymnasiumConfig().assets() == []
     small, large = GymnasiumConfig().needs(), GymnasiumConfig(**cheetah, device="cuda").needs()
@@ -323,8 +332,8 @@ def test_configuration() -> None:
     one, two = (GymnasiumConfig(episodes=n).work().amount for n in (1000, 2000))
     assert 1.5 < two / one < 2.1
     wrong = [({"target": "sac"}, "target"), ({**cheetah, "certificate": "finite"}, "certificate"), ({"ranks": [4, 2]}, "ranks"),
-             ({"env_id": "Taxi-v3"}, "env_id"), ({"target_steps": 100, "horizon": 200}, "target_steps"), ({"d": 1}, "d"),
-             ({"env_id": "Pendulum-v1", "target": "sac", "learning_starts": 5000}, "learning_starts")]  # fmt: skip
+             ({"environment": "Taxi-v3"}, "env_id"), ({"target_steps": 100, "horizon": 200}, "target_steps"), ({"d": 1}, "d"),
+             ({"environment": "Pendulum-v1", "target": "sac", "learning_starts": 5000}, "learning_starts")]  # fmt: skip
     for values, word in wrong:
         with pytest.raises(ParameterError, match=word):
             configure(GymnasiumConfig, values)

@@ -79,7 +79,7 @@ def test_mixtures_are_the_same_environment(lake: tuple[Any, study.LowRank], shar
 
 
 def test_from_robust_through_cap_limited_to_attackable() -> None:
-    found = study.mixture_study(GymnasiumConfig(targets=3, seed=3))
+    found = study.mixture_study(GymnasiumConfig(targets=3, table_horizon=12, seed=3))
     assert found["structural"][0] == 1 and found["attackable"][-1] == 1 and found["cap_limited"].max() > 0
     total = found["structural"] + found["cap_limited"] + found["attackable"]
     assert total == pytest.approx(np.ones(8)) and found["eps"].shape == (8, 3)
@@ -114,3 +114,22 @@ def test_bad_input_is_named() -> None:
         study.mixed_with_one_hot(one.mdp, 1.5)
     with pytest.raises(ValueError, match="n:"):
         study.hacked_targets(one.mdp, 0, np.random.default_rng(0))
+
+
+def test_one_environment_two_learners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is the same environment; its learner gives way where that of the features does not, and at a smaller cost."""
+    models, own = [], study.run_attack
+
+    def spy(mdp: Any, *arguments: Any) -> Any:
+        models.append(mdp)
+        return own(mdp, *arguments)
+
+    monkeypatch.setattr(study, "run_attack", spy)
+    found = study.same_environment_two_learners(0, 600)
+    policy = np.random.default_rng(0).integers(3, size=(3, 8))
+    assert models[1].policy_q(policy) == pytest.approx(models[0].policy_q(policy), abs=1e-9)
+    assert (models[0].dim, models[1].dim) == (5, 24)
+    assert found["features"]["eps"] < study.BELOW < 0 < found["table"]["eps"]
+    # thresholds of the page's claims
+    assert found["features"]["late"] > 0.5 and found["table"]["late"] < 0.01
+    assert found["table"]["late_cost"] < 0.01 * found["features"]["late_cost"]

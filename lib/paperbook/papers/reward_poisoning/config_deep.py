@@ -21,14 +21,14 @@ class GymnasiumConfig(Config):
     model_config = ConfigDict(allow_inf_nan=False)
     memory_parameters: ClassVar[tuple[str, ...]] = ("copies", "support_states", "max_actions")
 
-    env_id: Literal["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5"] = Field(
+    environment: Literal["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5"] = Field(
         "CartPole-v1", description="continuous environment"
     )
     tables: bool = Field(True, description="also certify FrozenLake, CliffWalking and Taxi (seconds)")
-    table_horizon: int = Field(12, ge=6, le=64, description="steps H of the tabular environments")
+    table_horizon: int = Field(10, ge=6, le=64, description="steps H of the tabular environments")
     ranks: list[Rank] = Field([4, 8, 12], min_length=1, description="ranks of the low-rank models of FrozenLake, increasing")
-    targets: int = Field(10, ge=2, description="random targets of each tabular environment")
-    horizon: int = Field(12, ge=2, le=1000, description="steps H of an episode of the continuous environment")
+    targets: int = Field(4, ge=2, description="random targets of each tabular environment")
+    horizon: int = Field(3, ge=2, le=1000, description="steps H of an episode of the continuous environment")
     bins: int = Field(5, ge=2, description="values of a continuous action (unused for CartPole)")
     max_actions: int = Field(64, ge=2, description="most actions; a larger grid is sampled (unused for CartPole)")
     reward_scale: float = Field(1.0, gt=0, description="factor on every reward")
@@ -39,12 +39,15 @@ class GymnasiumConfig(Config):
     sac_lr: float = Field(0.001, gt=0, description="learning rate of actor and critics (sac only)")
     tau: float = Field(0.005, gt=0, le=1, description="step of the target critics (sac only)")
     buffer: int = Field(10_000, ge=1000, description="replay buffer (sac only)")
-    d: int = Field(16, ge=2, description="dimension of the features")
-    d_grid: list[Annotated[int, Field(ge=2)]] = Field([8, 32], description="other dimensions to certify in, may be none")
+    d: int = Field(64, ge=2, description="dimension of the features")
+    d_grid: list[Annotated[int, Field(ge=2)]] = Field(
+        [16], description="other dimensions to certify in, may be none; victims play in the first too"
+    )
+    h_grid: list[Annotated[int, Field(ge=2)]] = Field([8], description="other horizons to certify, may be none")
     hidden: int = Field(64, ge=4, description="width of all networks")
     lr: float = Field(0.001, gt=0, description="learning rate of the features")
     batch: int = Field(128, ge=2, description="rows of an update, of features and of sac")
-    feature_steps: int = Field(600, ge=1, description="updates of the features")
+    feature_steps: int = Field(300, ge=1, description="updates of the features")
     reward_weight: float = Field(0.9, ge=0, description="weight of the reward's loss")
     dynamics_weight: float = Field(0.7, ge=0, description="weight of the dynamics' loss")
     gamma: float = Field(0.95, ge=0, lt=1, description="discount of target, dynamics' loss and discounted certificate")
@@ -53,11 +56,11 @@ class GymnasiumConfig(Config):
     support_states: int = Field(40, ge=1, description="support states of a step")
     penalty: float = Field(1e-6, gt=0, description="ridge of the regressions behind the certificate")
     pin_tol: float = Field(0.03, gt=0, lt=1, description="singular values below that share of the largest are not pinned")
-    splits: int = Field(20, ge=2, description="random halves of the data on which the sign is checked")
-    episodes: int = Field(400, ge=16, description="episodes of each victim")
+    splits: int = Field(4, ge=2, description="random halves of the data on which the sign is checked")
+    episodes: int = Field(1500, ge=16, description="episodes of each victim")
     copies: int = Field(16, ge=1, description="copies of the environment that a victim plays at once")
     growth: float = Field(1.1, gt=1, le=2, description="a victim plans when its episodes have grown by that factor")
-    bonus: float = Field(3.0, ge=0, description="optimism of the victim")
+    bonus: float = Field(0.3, ge=0, description="optimism of the victim")
     lam: float = Field(0.1, gt=0, description="ridge of the victim")
     penalty_at: float = Field(4.0, gt=0, description="what the attack AT takes off an action that is not the target's")
     device: str = Field("cpu", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:<i>")
@@ -66,27 +69,28 @@ class GymnasiumConfig(Config):
     def _fits_together(self) -> GymnasiumConfig:
         if self.ranks != sorted(set(self.ranks)):
             raise ValueError(f"ranks: expected increasing numbers, got {self.ranks}")
-        if self.target == "sac" and self.env_id == "CartPole-v1":
+        if self.target == "sac" and self.environment == "CartPole-v1":
             raise ValueError("target: CartPole-v1 has two discrete actions and expects 'fitted-q', got 'sac'")
         if self.target == "sac" and self.learning_starts >= self.target_steps:
             raise ValueError(f"learning_starts: expected less than target_steps = {self.target_steps}, got "
                              f"{self.learning_starts}")  # fmt: skip
-        if self.target_steps < self.horizon:
-            raise ValueError(f"target_steps: expected at least horizon = {self.horizon}, got {self.target_steps}")
-        unknowns = max([self.d, *self.d_grid]) * self.horizon
+        if self.target_steps < max([self.horizon, *self.h_grid]):
+            raise ValueError(f"target_steps: expected at least horizon = {self.horizon} and all of h_grid = {self.h_grid}, "
+                             f"got {self.target_steps}")  # fmt: skip
+        unknowns = max([self.d, *self.d_grid]) * max([self.horizon, *self.h_grid])
         if self.certificate == "finite" and unknowns > 4096:
             raise ValueError(f"certificate: d * horizon = {unknowns} unknowns expect 'discounted', got 'finite'")
         return self
 
     def assets(self) -> list[Asset]:
         """HalfCheetah needs the package mujoco; the other simulators come with gymnasium."""
-        if self.env_id != "HalfCheetah-v5":
+        if self.environment != "HalfCheetah-v5":
             return []
         return [Asset("the package mujoco", find_spec("mujoco") is not None, "pip install -c constraints.txt -e '.[full]'")]
 
     def needs(self) -> Needs:
         """Estimates: stored states of the victim, its Gram matrices, the certificate (dense, thrice)."""
-        width, _ = _WIDTHS[self.env_id]
+        width, _ = _WIDTHS[self.environment]
         stored = 4 * self.episodes * self.horizon * (2 * width + 3) / 1e9
         gram = 3 * 8 * self.horizon * self.d**2 / 1e9
         steps = self.horizon if self.certificate == "finite" else 1
@@ -107,5 +111,5 @@ class GymnasiumConfig(Config):
 
     def _actions(self) -> int:
         """Number of actions at most."""
-        _, width = _WIDTHS[self.env_id]
-        return 2 if self.env_id == "CartPole-v1" else min(self.max_actions, self.bins**width)
+        _, width = _WIDTHS[self.environment]
+        return 2 if self.environment == "CartPole-v1" else min(self.max_actions, self.bins**width)

@@ -224,7 +224,7 @@ def sac_target(world: World, cfg: GymnasiumConfig, checkpoints: Checkpoints | No
     from stable_baselines3 import SAC
 
     scale = cfg.reward_scale
-    env = gymnasium.wrappers.TransformReward(gymnasium.make(cfg.env_id), lambda reward: -scale * float(reward))
+    env = gymnasium.wrappers.TransformReward(gymnasium.make(cfg.environment), lambda reward: -scale * float(reward))
     model = SAC(
         "MlpPolicy", env, learning_rate=cfg.sac_lr, buffer_size=cfg.buffer, batch_size=cfg.batch, tau=cfg.tau, gamma=cfg.gamma,
         learning_starts=cfg.learning_starts, train_freq=cfg.train_freq, gradient_steps=1, seed=cfg.seed,
@@ -507,7 +507,7 @@ def prepare(cfg: GymnasiumConfig, checkpoints: Checkpoints | None = None) -> Pre
     draw = stream(cfg.seed, "deep", "data")
 
     def world(horizon: int) -> World:
-        return World(cfg.env_id, horizon, cfg.bins, cfg.max_actions, cfg.reward_scale, stream(cfg.seed, "deep", "actions"))
+        return World(cfg.environment, horizon, cfg.bins, cfg.max_actions, cfg.reward_scale, stream(cfg.seed, "deep", "actions"))
 
     main, exact = world(cfg.horizon), None
     if cfg.target == "sac":
@@ -610,4 +610,19 @@ def dimension_study(
     for dim in cfg.d_grid:
         _, _, samples = features_and_samples(made, cfg, dim, keep(f"features-{dim}"), progress)
         out.append({"d": dim, **certificate_summary(samples, cfg)[1]})
+    return out
+
+
+def horizon_study(
+    cfg: GymnasiumConfig, progress: Report | None = None, checkpoints: Keep | None = None
+) -> list[dict[str, Any]]:
+    """The certificate with other limits on the steps of an episode, `cfg.h_grid`: ``horizon`` and the summary of each. Target,
+    data and features are made anew for each, from the same seed."""
+    keep: Callable[[str], Checkpoints | None] = (lambda name: None) if checkpoints is None else checkpoints
+    out = []
+    for horizon in cfg.h_grid:
+        other = cfg.model_copy(update={"horizon": horizon})
+        made = prepare(other, keep(f"target-{horizon}"))
+        _, _, samples = features_and_samples(made, other, cfg.d, keep(f"features-{horizon}"), progress)
+        out.append({"horizon": horizon, **certificate_summary(samples, other)[1]})
     return out

@@ -11,8 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from paperbook.papers.reward_poisoning.attacks import WhiteBox
+from paperbook.papers.reward_poisoning.certificate import certify
 from paperbook.papers.reward_poisoning.config_deep import GymnasiumConfig
-from paperbook.papers.reward_poisoning.mdp import FloatArray, GymnasiumModel, IntArray, LinearMDP, from_gymnasium
+from paperbook.papers.reward_poisoning.learner import LSVIUCB
+from paperbook.papers.reward_poisoning.mdp import (
+    FloatArray,
+    GymnasiumModel,
+    IntArray,
+    LinearMDP,
+    from_gymnasium,
+    random_instance,
+    tabular_linear_mdp,
+)
+from paperbook.papers.reward_poisoning.play import run_attack
 from paperbook.papers.reward_poisoning.sampled import wilson
 from paperbook.papers.reward_poisoning.studies_frequency import certified
 from paperbook.study.arguments import generator, integer, number
@@ -26,6 +38,8 @@ TABLES: dict[str, dict[str, Any]] = {
 """Environments with a table of transitions; rewards are scaled into [-1, 1]."""
 SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Shares of the one-hot part in the features of :func:`mixture_study`."""
+BELOW = -0.1
+"""How robust the instance of :func:`same_environment_two_learners` is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,3 +185,31 @@ def _certify_all(model: LowRank, targets: list[IntArray]) -> dict[str, Any]:
     return {"states": model.mdp.states, "dim": model.mdp.dim, "eps": eps, "attackable": good / len(found),
             "interval": wilson(good, len(found)), "structural": float(np.mean([k == "structurally-robust" for _, k in found])),
             "error_tv": model.error_tv, "error_reward": model.error_reward}  # fmt: skip
+
+
+def same_environment_two_learners(seed: int, episodes: int = 2000) -> dict[str, dict[str, float]]:
+    """One robust random MDP, played by LSVI-UCB on its own features and by LSVI-UCB on one-hot features, under the white box.
+
+    The MDP is the first draw whose certificate is structurally robust with eps* below :data:`BELOW`. Bonus 0.3, 8 states, 3
+    actions, 3 steps, d = 5.
+
+    Returns:
+        For "features" and "table": ``eps``; ``late``, the share of episodes off the target in the last half; ``cost``, total;
+        ``late_cost``, of an episode in the last half.
+    """
+    integer("episodes", episodes, 2)
+    draw = stream(seed, "two learners", "instance")
+    while True:
+        mdp, target = random_instance(8, 3, 3, 5, rng=draw)
+        robust = certify(mdp, target)
+        if robust.kind == "structurally-robust" and robust.eps < BELOW:
+            break
+    table = tabular_linear_mdp(mdp.P(), mdp.r())
+    out = {}
+    for name, model, found in (("features", mdp, robust), ("table", table, certify(table, target))):
+        history = run_attack(model, LSVIUCB(model.phi, 3, bonus=0.3), WhiteBox(model, target, found), target, episodes,
+                             stream(seed, "two learners", "play"))  # fmt: skip
+        half = episodes // 2
+        out[name] = {"eps": found.eps, "late": float(history.deviations[half:].mean()), "cost": float(history.cost.sum()),
+                     "late_cost": float(history.cost[half:].mean())}  # fmt: skip
+    return out
