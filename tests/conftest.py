@@ -22,6 +22,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# tests are no package: what several folders of them share (`rehearsal`) is imported from here
+sys.path.insert(0, str(Path(__file__).parent))
+
 
 def pytest_addoption(parser):
     parser.addoption("--shapes", action="store_true", help="check types and array shapes of every call into paperbook")
