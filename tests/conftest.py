@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import signal
 import sys
 import types
 from pathlib import Path
@@ -14,8 +15,12 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# tests are no package: what several folders of them share (`rehearsal`) is imported from here
-sys.path.insert(0, str(Path(__file__).parent))
+# under nohup the hang-up signal is ignored, and Ctrl-C in a script's background job; so they would be in the processes that tests
+# start and then stop. A handler of our own is not inherited; the one for hang-ups does nothing, so the tests go on.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

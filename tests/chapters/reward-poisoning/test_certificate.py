@@ -24,6 +24,7 @@ from paperbook.papers.reward_poisoning.certificate import (
 )
 from paperbook.papers.reward_poisoning.mdp import LinearMDP, random_instance, random_linear_mdp, tabular_linear_mdp
 from paperbook.papers.reward_poisoning.programme import plain_programme
+from paperbook.study.seeds import rng as named_stream
 
 SOLVER = 1e-6  # the interval of a certificate is narrower than tol = 1e-6
 MODES = ("optimal", "policy")
@@ -168,6 +169,16 @@ def test_without_a_cap_it_is_a_linear_programme(seed):
     found = linprog(cost, np.array(less), np.zeros(len(less)), np.array(equal), right, bounds, method="highs")
     assert found.status == 0
     assert certify(mdp, target, q_mode="policy").eps_uncapped == pytest.approx(-found.fun, abs=SOLVER)
+
+
+def test_long_poisons_without_a_cap_are_no_trouble():
+    # without a cap the poison of this draw is 55 long, and the multipliers' residual, at rounding, is priced at that length
+    stream = named_stream(1, "draws")
+    for _ in range(4):
+        mdp, target = random_instance(8, 3, 3, 5, rng=stream)
+    found = certify(mdp, target)
+    assert found.kind == "structurally-robust"
+    assert found.eps_uncapped == pytest.approx(found.eps_large_cap, abs=1e-5)  # that length times the tolerance
 
 
 # what off-support values mean (T2)

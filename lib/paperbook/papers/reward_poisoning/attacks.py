@@ -35,10 +35,10 @@ class RewardAttacker(Protocol):
     def reset(self) -> None:
         """A new episode begins."""
 
-    def observe(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike, s2: ArrayLike) -> None:
+    def observe(self, h: int, s: IntArray, a: IntArray, r: FloatArray, s2: IntArray) -> None:
         """See the step h as it truly was: states, actions, true rewards and next states, (B,) each."""
 
-    def perturb(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike) -> FloatArray:
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
         """What is added to the rewards of step h, (B,)."""
 
 
@@ -54,10 +54,10 @@ class _Attacker:
     def reset(self) -> None:
         """A new episode begins."""
 
-    def observe(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike, s2: ArrayLike) -> None:
+    def observe(self, h: int, s: IntArray, a: IntArray, r: FloatArray, s2: IntArray) -> None:
         """See a step; this attacker learns nothing from it."""
 
-    def _off(self, h: int, s: ArrayLike, a: ArrayLike) -> BoolArray:
+    def _off(self, h: int, s: IntArray, a: IntArray) -> BoolArray:
         off: BoolArray = np.asarray(a) != self._target[self._rows, h, s]
         return off
 
@@ -68,7 +68,7 @@ class NoAttack(_Attacker):
     def __init__(self, batch: int = 1) -> None:
         super().__init__(integer("batch", batch, 1))
 
-    def perturb(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike) -> FloatArray:
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
         """Zeros (B,)."""
         return np.zeros(self.batch)
 
@@ -86,9 +86,7 @@ class WhiteBox(_Attacker):
         TypeError, ValueError: on kinds, shapes and contradicting numbers of copies.
     """
 
-    def __init__(
-        self, mdp: LinearMDP | Sequence[LinearMDP], target: ArrayLike, theta: Any, *, batch: int | None = None
-    ) -> None:
+    def __init__(self, mdp: LinearMDP | Sequence[LinearMDP], target: ArrayLike, theta: Any, *, batch: int | None = None) -> None:
         mdps = instances(mdp)
         targets, parameters = stacked_targets(mdps, target), stacked_parameters(mdps, theta)
         super().__init__(copies("mdp, target, theta, batch", (len(mdps), len(targets), len(parameters)), batch), targets)
@@ -100,7 +98,7 @@ class WhiteBox(_Attacker):
         """A new episode begins: nobody has left the target."""
         self._left = np.zeros(self.batch, dtype=bool)
 
-    def perturb(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike) -> FloatArray:
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
         """<phi(s,a), theta+_h - theta_h> for copies that have left the target in this episode, 0 for the others; (B,)."""
         self._left |= self._off(h, s, a)
         return np.where(self._left, self._shift[self._rows, h, s, a], 0.0)
@@ -123,7 +121,7 @@ class AdaptiveTarget(_Attacker):
         super().__init__(copies("target, batch", (len(targets),), batch), targets)
         self.delta = number("delta", delta, 0)
 
-    def perturb(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike) -> FloatArray:
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
         """-delta off the target, 0 on it; (B,)."""
         return np.where(self._off(h, s, a), -self.delta, 0.0)
 
@@ -154,12 +152,70 @@ class RandomPerturbation(_Attacker):
         self._share = np.minimum(self.left / (self.magnitude * integer("steps", steps, 1)), 1)
         self._rng = generator("rng", rng)
 
-    def perturb(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike) -> FloatArray:
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
         """Plus or minus `magnitude` at random steps, while the budget lasts; (B,)."""
         u = self._rng.random((2, self.batch))
         size = np.where(u[0] < self._share, np.minimum(self.magnitude, self.left), 0.0)
         self.left -= size
         return np.where(u[1] < 0.5, -size, size)
+
+
+class Shifted(_Attacker):
+    """Always delivers r + shift, on the target too: how a table of taught rewards is played (policy teaching).
+
+    Args:
+        shift: (H, S, A) or (B, H, S, A), finite.
+        batch: B where all copies share it.
+
+    Raises:
+        TypeError, ValueError: on kinds and shapes.
+    """
+
+    def __init__(self, shift: ArrayLike, *, batch: int | None = None) -> None:
+        table = array("shift", shift)
+        if table.ndim not in (3, 4):
+            raise ValueError(f"shift: expected shape (H, S, A) or (B, H, S, A), got {table.shape}")
+        table = table if table.ndim == 4 else table[None]
+        super().__init__(copies("shift, batch", (len(table),), batch))
+        self._shift = np.broadcast_to(table, (self.batch, *table.shape[1:]))
+
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
+        """The shift of the step, (B,)."""
+        return self._shift[self._rows, h, s, a].copy()
+
+
+class Budgeted(_Attacker):
+    """Another attacker until its money is spent; the last perturbation is cut to what is left.
+
+    Args:
+        inner: the attacker.
+        budget: what each copy may spend in all, (B,) or a number, at least 0.
+
+    Raises:
+        TypeError, ValueError: on kinds, shapes and ranges.
+    """
+
+    def __init__(self, inner: RewardAttacker, budget: ArrayLike) -> None:
+        super().__init__(inner.batch)
+        budgets = np.atleast_1d(array("budget", budget, 0))
+        if budgets.shape not in ((1,), (self.batch,)):
+            raise ValueError(f"budget: expected a number or shape ({self.batch},), got {budgets.shape}")
+        self.inner, self.left = inner, np.broadcast_to(budgets, (self.batch,)).copy()
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        self.inner.reset()
+
+    def observe(self, h: int, s: IntArray, a: IntArray, r: FloatArray, s2: IntArray) -> None:
+        """Hand the step on."""
+        self.inner.observe(h, s, a, r, s2)
+
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
+        """The inner perturbation, cut to what is left; (B,)."""
+        wanted = self.inner.perturb(h, s, a, r)
+        size = np.minimum(np.abs(wanted), self.left)
+        self.left -= size
+        return np.copysign(size, wanted)
 
 
 class TooFewData(RuntimeError):
@@ -180,9 +236,10 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """A linear MDP from counts: ridge regressions of rewards and of indicators of the next state on the features.
 
-    theta_hat is drawn back to the cap sqrt(d), which is known. mu_hat is clipped at 0 and its rows are scaled to sum 1. A
-    next state that was never reached while the target was followed is taken out of the latents that the target mixes there:
-    with features that are mixtures it cannot have mass. A latent about which nothing is known goes everywhere alike.
+    theta_hat is the best one within the cap sqrt(d), which is known: where it is outside, the ridge is raised. mu_hat is
+    clipped at 0 and its rows are scaled to sum 1. A next state that was never reached while the target was followed is taken
+    out of the latents that the target mixes there: with features that are mixtures it cannot have mass. A latent about which
+    nothing is known goes everywhere alike.
 
     Args:
         phi: features (S, A, d), mixtures of latents: at least 0 with sum 1 for each (s,a).
@@ -222,8 +279,8 @@ def estimate(
                          f"{int(support.any(axis=1).argmin())}")  # fmt: skip
     visits = N.sum(axis=3)
     gram = np.einsum("hsa,sad,sae->hde", visits, features, features) + ridge * np.eye(d)
-    theta = np.linalg.solve(gram, np.einsum("hsa,sad->hd", R, features)[..., None])[..., 0]
-    theta *= np.minimum(1, math.sqrt(d) / np.maximum(np.linalg.norm(theta, axis=1, keepdims=True), 1e-300))
+    moment = np.einsum("hsa,sad->hd", R, features)
+    theta = np.stack([_within(one, rest, math.sqrt(d)) for one, rest in zip(gram, moment, strict=True)])
     mu = np.maximum(np.linalg.solve(gram, np.einsum("hsat,sad->hdt", N, features)), 0)
     for h in range(H):
         after = support[h + 1] if h + 1 < H else np.ones(S, dtype=bool)
@@ -237,6 +294,22 @@ def estimate(
         guess /= guess.sum(axis=1, keepdims=True)
         mu[h] = np.where(known[:, None], mu[h] / np.where(known, total, 1)[:, None], guess)
     return Estimate(LinearMDP(features, mu, theta, s0), support)
+
+
+def _within(gram: FloatArray, moment: FloatArray, cap: float) -> FloatArray:
+    """The solution (d,) of gram theta = moment, or of (gram + rise I) theta = moment with the least rise that keeps ||theta||
+    within the cap: least squares in the ball. Shortening theta instead would spoil the directions that the data do determine,
+    for the sake of one that they hardly do."""
+    values, vectors = np.linalg.eigh(gram)
+    along = vectors.T @ moment
+    low, high = 0.0, float(np.linalg.norm(along)) / cap  # ||theta|| <= ||moment|| / rise
+    if np.linalg.norm(along / values) > cap:
+        for _ in range(60):  # halvings: beyond a double's digits
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.linalg.norm(along / (values + middle)) > cap else (low, middle)
+        values = values + high
+    theta: FloatArray = vectors @ (along / values)
+    return theta
 
 
 class TwoStage(_Attacker):
@@ -298,6 +371,7 @@ class TwoStage(_Attacker):
         self._second = np.zeros(self.batch, dtype=bool)
         self._silent = np.zeros(self.batch, dtype=bool)
         self._left = np.zeros(self.batch, dtype=bool)
+        self._leaving = np.zeros(self.batch, dtype=bool)
         self._next_try, self._episode = self.explore, 0
 
     def reset(self) -> None:
@@ -309,7 +383,7 @@ class TwoStage(_Attacker):
         self._episode += 1
         self._left = np.zeros(self.batch, dtype=bool)
 
-    def observe(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike, s2: ArrayLike) -> None:
+    def observe(self, h: int, s: IntArray, a: IntArray, r: FloatArray, s2: IntArray) -> None:
         """Count the step of copies that are in the first stage."""
         if self._second.all():
             return
@@ -319,7 +393,7 @@ class TwoStage(_Attacker):
         # `perturb` came before, so those that leave the target at this very step are marked already; at s they still followed
         self.reached[self._rows, h, s] += first * ~(self._left & ~self._leaving)
 
-    def perturb(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike) -> FloatArray:
+    def perturb(self, h: int, s: IntArray, a: IntArray, r: FloatArray) -> FloatArray:
         """First stage: -delta off the target. Second: what turns the reward into <phi, theta+_hat> after a deviation; (B,)."""
         off = self._off(h, s, a)
         self._leaving = off & ~self._left

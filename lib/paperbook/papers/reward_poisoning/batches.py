@@ -63,7 +63,7 @@ def stacked_parameters(mdps: Sequence[LinearMDP], theta: Any) -> FloatArray:
         TypeError, ValueError: on another kind or shape.
     """
     if isinstance(theta, Sequence):
-        theta = np.stack([getattr(one, "theta", one) for one in theta]) if len(theta) else np.zeros(0)
+        theta = np.stack([np.asarray(getattr(one, "theta", one)) for one in theta]) if len(theta) else np.zeros(0)
     value = array("theta", getattr(theta, "theta", theta))
     out = value if value.ndim == 3 else value[None]
     expected = mdps[0].theta.shape

@@ -505,7 +505,8 @@ def certify(
         cap: bound on ||theta_h||; "sqrt_d" as in the paper, a positive number, or None for no bound.
         q_mode: "optimal" (our choice, exact off the support: T2) or "policy" (the published programme).
         solver: "CLARABEL" or "SCS".
-        tol: half the dead zone around 0, and the largest difference allowed between eps and its bound.
+        tol: half the dead zone around 0, and the largest difference allowed between eps and its bound; without a cap that
+            difference is allowed to grow with the norm of the poison found, where it is above 1.
 
     Raises:
         TypeError, ValueError: on another kind of argument, or out of range.
@@ -585,7 +586,7 @@ def _attempts(
         answer = _certificate(work, cap, solver, tol, eps, bound, found.status, theta, lam, nu, kappa)
         if best is None or answer.gap < best.gap:
             best = answer
-        if best.gap <= tol:
+        if best.gap <= tol * (1.0 if np.isfinite(cap) else max(1.0, price)):  # what rounding leaves is priced at that norm too
             return best
     if best is None:
         raise CertificateError(f"certify: the solver {solver} returned no finite point")

@@ -31,7 +31,7 @@ class LinearMDPsConfig(Config):
     latent_support: int = Field(1, ge=1, description="states that a latent kernel reaches")
     n_instances: int = Field(60, ge=4, le=10**5, description="random instances, none left out")
     n_peers: int = Field(6, ge=1, le=1000, description="instances also given to the plain programme and to policy teaching")
-    caps: list[Annotated[float, Field(ge=1)]] = Field([1.0, 1.5, 2.0, 5.0, 20.0], min_length=2, description="multiples of the cap")
+    caps: list[Annotated[float, Field(ge=1)]] = Field([1.0, 1.5, 2.0, 5.0, 20.0], min_length=2, description="multiples of cap")
 
     @model_validator(mode="after")
     def _fits(self) -> LinearMDPsConfig:

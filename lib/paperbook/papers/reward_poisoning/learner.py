@@ -123,7 +123,7 @@ class LSVIUCB:
             raise RuntimeError("act: expected a call of plan before, got none")
         if states.shape != (self.batch,) or states.min() < 0 or states.max() >= self.states or not 0 <= h < self.horizon:
             raise ValueError(
-                f"h, s: expected a step in 0..{self.horizon - 1} and {self.batch} states in 0..{self.states - 1}, got {h} and {s!r}"
+                f"h, s: expected a step in 0..{self.horizon - 1} and {self.batch} states in 0..{self.states - 1}, got {h}, {s!r}"
             )
         return self._greedy[self._rows, h, states]
 

@@ -38,10 +38,10 @@ class Learner(Protocol):
     def plan(self) -> None:
         """Before an episode."""
 
-    def act(self, h: int, s: ArrayLike) -> IntArray:
+    def act(self, h: int, s: IntArray) -> IntArray:
         """Actions (B,)."""
 
-    def observe(self, h: int, s: ArrayLike, a: ArrayLike, r: ArrayLike, s2: ArrayLike) -> None:
+    def observe(self, h: int, s: IntArray, a: IntArray, r: FloatArray, s2: IntArray) -> None:
         """The step with the rewards as delivered, (B,) each."""
 
 
@@ -163,6 +163,20 @@ def run_attack(
     return AttackHistory(deviations, wrong_steps, cost, returns, true_regret, poisoned)
 
 
+def obedience_loss(mdp: LinearMDP, target: ArrayLike, theta: ArrayLike | None = None) -> float:
+    """V* - V^target in the first state under the rewards of `theta` (H, d): what one obedient episode costs a learner (T4).
+
+    A learner with regret R under those rewards plays the target in at most R / loss episodes. Where eps* <= 0 the target is
+    not the only optimal play on its support, and with a gap below 0 the loss is positive, whatever the poison.
+
+    Raises:
+        TypeError, ValueError: as `LinearMDP.policy_q`.
+    """
+    goal = mdp.policy(target, "target")
+    own = mdp.policy_q(goal, theta)[0, mdp.s0, goal[0, mdp.s0]]
+    return float(mdp.optimal_q(theta)[0, mdp.s0].max() - own)
+
+
 def outcome(history: AttackHistory) -> list[str]:
     """What became of each copy, from increments: "attacked", "resisted" or "unclear" (our choice of thresholds, fixed above).
 
@@ -180,6 +194,6 @@ def outcome(history: AttackHistory) -> list[str]:
     fallen = np.ones(late.shape, dtype=bool)
     for values in (history.deviations, history.cost):
         first, last = values[: T // 4].mean(axis=0), values[-(T // 4) :].mean(axis=0)
-        fallen &= (last <= FALLEN * first)
+        fallen &= last <= FALLEN * first
     return ["attacked" if quiet and down else "unclear" if down else "resisted"
             for quiet, down in zip(late < QUIET, fallen, strict=True)]  # fmt: skip

@@ -181,6 +181,21 @@ class Draws:
         """The kind of each instance."""
         return [c.kind for c in self.certificates]
 
+    def split(self) -> tuple[list[AttackabilityCertificate], list[AttackabilityCertificate]]:
+        """The attackable instances and the robust ones, in order; undecided ones are in neither.
+
+        Raises:
+            ValueError: where one of the two is empty.
+        """
+        positive = [c for c in self.certificates if c.attackable]
+        robust = [c for c in self.certificates if c.attackable is False]
+        if not positive or not robust:
+            raise ValueError(
+                f"n_instances: expected draws of both kinds, got {len(positive)} attackable and {len(robust)} robust; draw more, "
+                "or other sizes"
+            )
+        return positive, robust
+
 
 def draws(n: int, states: int, actions: int, horizon: int, dim: int, latent_support: int, rng: np.random.Generator) -> Draws:
     """Draw `n` instances (`random_instance`) and certify each in both modes.
@@ -237,35 +252,90 @@ def invariances(mdp: LinearMDP, target: IntArray, rng: np.random.Generator) -> d
     }
 
 
+def margin_of(certificate: AttackabilityCertificate, theta: ArrayLike) -> float:
+    """The margin that parameters (H, d) have in the programme: on the support the target's true value stands for V, off it the
+    best action's (the target's in policy mode). A concave function of theta (T8b); eps* is its top over pinned theta.
+
+    Raises:
+        TypeError, ValueError: on shapes.
+    """
+    c = certificate
+    r, rows = c.mdp.r(theta), np.arange(c.mdp.states)
+    own = c.mdp.policy_q(c.target)
+    later, least = np.zeros(c.mdp.states), np.inf
+    for h in range(c.mdp.horizon - 1, -1, -1):
+        q, here, a = r[h] + c.mdp.P()[h] @ later, c.support[h], c.target[h]
+        value = np.where(here, own[h, rows, a], q.max(axis=1) if c.q_mode == "optimal" else q[rows, a])
+        rivals = np.where(np.arange(c.mdp.actions) == a[:, None], -np.inf, q)
+        least = min(least, float((value - rivals.max(axis=1))[here].min()))
+        later = value
+    return least
+
+
 @dataclass(frozen=True)
 class Poisons:
-    """Two poisons of one instance: the largest change of an off-target reward, and sum_h ||theta† - theta||^2 of each."""
+    """The cheapest poison of a margin and the one of the largest: `cost` = sum_h ||theta - true||^2 and the `change` of the
+    reward that is changed most, cheapest first; and the `bound` on the first cost that concavity proves (T8b)."""
 
-    largest_change: tuple[float, float]
     cost: tuple[float, float]
+    change: tuple[float, float]
+    bound: float
 
 
 def compare_poisons(certificate: AttackabilityCertificate, share: float = 0.5) -> Poisons:
-    """The cheapest poison of the margin `share` * eps* (T8b) beside the one of the largest margin, in that order.
+    """The cheapest poison of the margin `share` * eps* (T8b) beside the poison of the certificate.
+
+    The margin is concave in theta, so the mixture that goes the part a of the way from the truth (margin m0) to theta† (eps*)
+    has at least the margin (1 - a) m0 + a eps*, at a^2 times the cost; with a = (share eps* - m0) / (eps* - m0) that bounds the
+    cheapest cost.
 
     Raises:
-        TypeError, ValueError: on a share outside (0, 1], or an instance that is not attackable.
+        TypeError, ValueError: on a share outside (0, 1), or an instance that is not attackable.
     """
-    number("share", share, 0, 1, open_low=True)
     c = certificate
+    number("share", share, 0, 1, open_low=True, open_high=True)
     if not c.attackable:
         raise ValueError(f"certificate: expected an attackable instance, got eps* = {c.eps:.6g}")
-    try:
-        cheap = minimal_cost(c.mdp, c.target, share * c.eps, c.cap, c.q_mode)
-    except MarginInfeasible:  # at share 1 rounding can put the margin above eps*: then only theta† is left
-        return Poisons((largest_change(c, c.theta),) * 2, (float(((c.theta - c.mdp.theta) ** 2).sum()),) * 2)
-    return Poisons(
-        (largest_change(c, cheap.theta), largest_change(c, c.theta)),
-        (cheap.cost, float(((c.theta - c.mdp.theta) ** 2).sum())),
-    )
+    cheap = minimal_cost(c.mdp, c.target, share * c.eps, c.cap, c.q_mode)
+    widest = float(((c.theta - c.mdp.theta) ** 2).sum())
+    truth = margin_of(c, c.mdp.theta)
+    part = max(0.0, (share * c.eps - truth) / (c.eps - truth))
+    change = [float(np.abs(c.mdp.r(theta) - c.mdp.r()).max()) for theta in (cheap.theta, c.theta)]
+    return Poisons((cheap.cost, widest), (change[0], change[1]), part**2 * widest)
 
 
-def largest_change(certificate: AttackabilityCertificate, theta: FloatArray) -> float:
-    """max |<phi, theta - true>| over steps, states and actions: what one poisoned step costs at most."""
-    mdp = certificate.mdp
-    return float(np.abs(mdp.r(theta) - mdp.r()).max())
+def with_duplicate(mdp: LinearMDP, target: IntArray) -> LinearMDP:
+    """The same MDP, except that one rival at the first state has the target's features there: two identical actions.
+
+    Raises:
+        TypeError, ValueError: on shapes or ranges of the target.
+    """
+    own = int(mdp.policy(target, "target")[0, mdp.s0])
+    phi = mdp.phi.copy()
+    phi[mdp.s0, (own + 1) % mdp.actions] = phi[mdp.s0, own]
+    return LinearMDP(phi, mdp.mu, mdp.theta, mdp.s0)
+
+
+def teaching_agrees(certificate: AttackabilityCertificate, slack: float = 0.02) -> bool:
+    """Whether policy teaching with linear, pinned and capped rewards knows the same largest margin, to a share `slack`.
+
+    It must succeed a little below eps* of policy mode (where that is positive) and fail a little above it. Slow: two problems in
+    cvxpy.
+
+    Raises:
+        TypeError, ValueError: on a slack outside (0, 1).
+    """
+    from paperbook.papers.reward_poisoning.teaching import rakhsha2020
+
+    number("slack", slack, 0, 1, open_low=True, open_high=True)
+    c = certificate
+    eps = certify(c.mdp, c.target, cap=c.cap, q_mode="policy").eps
+
+    def taught(margin: float) -> bool:
+        try:
+            rakhsha2020(c.mdp, c.target, margin, linear=True, pinned=True, cap=c.cap, by_policy=False)
+        except MarginInfeasible:
+            return False
+        return True
+
+    return (eps <= 1e-3 or taught((1 - slack) * eps)) and not taught(max((1 + slack) * eps, 1e-3))
