@@ -329,10 +329,11 @@ def test_configuration() -> None:
     assert GymnasiumConfig().assets() == []
     small, large = GymnasiumConfig().needs(), GymnasiumConfig(**cheetah, device="cuda").needs()
     assert small.gpu_gb is None and large.gpu_gb and small.memory_gb and large.memory_gb and small.memory_gb < 3
-    one, two = (GymnasiumConfig(episodes=n).work().amount for n in (1000, 2000))
+    one, two = (GymnasiumConfig(episodes=n).work().amount for n in (10_000, 20_000))
     assert 1.5 < two / one < 2.1
     wrong = [({"target": "sac"}, "target"), ({**cheetah, "certificate": "finite"}, "certificate"), ({"ranks": [4, 2]}, "ranks"),
-             ({"environment": "Taxi-v3"}, "env_id"), ({"target_steps": 100, "horizon": 200}, "target_steps"), ({"d": 1}, "d"),
+             ({"environment": "Taxi-v3"}, "environment"), ({"target_steps": 100, "horizon": 200}, "target_steps"),
+             ({"target_steps": 100, "h_grid": [200]}, "target_steps"), ({"d": 1}, "d"),
              ({"environment": "Pendulum-v1", "target": "sac", "learning_starts": 5000}, "learning_starts")]  # fmt: skip
     for values, word in wrong:
         with pytest.raises(ParameterError, match=word):

@@ -93,20 +93,22 @@ class GymnasiumConfig(Config):
         width, _ = _WIDTHS[self.environment]
         stored = 4 * self.episodes * self.horizon * (2 * width + 3) / 1e9
         gram = 3 * 8 * self.horizon * self.d**2 / 1e9
-        steps = self.horizon if self.certificate == "finite" else 1
-        states = self.support_states * self.horizon
-        solver = 3 * 16 * states * (self._actions() - 1) * self.d * steps / 1e9
+        dim, longest = max([self.d, *self.d_grid]), max([self.horizon, *self.h_grid])
+        steps = longest if self.certificate == "finite" else 1
+        states = self.support_states * longest
+        solver = 3 * 16 * states * (self._actions() - 1) * dim * steps / 1e9
         chunk = 4 * 131_072 * (self.d + 2 * self.hidden) / 1e9
-        memory = 1.2 + solver + 8 * 6 * self.data_episodes * self.horizon * self.d / 1e9
+        memory = 1.2 + solver + 8 * 6 * self.data_episodes * longest * dim / 1e9
         if self.device == "cpu":
             return Needs(memory_gb=memory + stored + gram + chunk, disk_gb=0.1 + 2 * (stored + gram))
         return Needs(memory_gb=memory + 2, gpu_gb=1 + stored + gram + chunk, disk_gb=0.1 + 2 * (stored + gram))
 
     def work(self) -> Work:
         """Steps of environments, of the target's learning, and rows of features in plans: all stored, ten times (growth 1.1)."""
-        steps = 3.0 * self.episodes * self.horizon
+        steps = 3.0 * self.episodes * self.horizon * (2 if self.d_grid else 1)
         plans = steps * self._actions() / (self.growth - 1) * self.d * self.hidden / 1e6
-        learned = self.target_steps * (20.0 if self.target == "sac" else 1.0) + 10.0 * self.feature_steps
+        studies = 1 + len(self.d_grid) + len(self.h_grid)
+        learned = studies * (self.target_steps * (20.0 if self.target == "sac" else 1.0) + 10.0 * self.feature_steps)
         return Work(f"deep on {self.device}", steps + plans + learned)
 
     def _actions(self) -> int:
