@@ -1,4 +1,4 @@
-"""The full profile of page 6 walks its own code path end to end on a CPU: Pendulum stands in for HalfCheetah, sizes are small."""
+"""The full profiles walk their own code path end to end on a CPU: Pendulum stands in for HalfCheetah, sizes are small."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from paperbook.papers.reward_poisoning.config_attacks import WhiteBoxConfig
 from paperbook.papers.reward_poisoning.config_deep import GymnasiumConfig
 from paperbook.study.paths import chapter
 from paperbook.study.profiles import read_yaml
@@ -38,3 +39,12 @@ def test_the_profile_is_accepted() -> None:
     cfg = GymnasiumConfig(**read_yaml(chapter(SLUG) / "profiles" / PROFILE))
     assert cfg.needs().gpu_gb and cfg.certificate == "discounted" and cfg.environment == "HalfCheetah-v5" and cfg.d == 1024
     assert [asset.name for asset in cfg.assets()] == ["the package mujoco"]
+
+
+def test_all_draws_attacked(rehearse: Any) -> None:
+    values = read_yaml(chapter(SLUG) / "profiles" / "full.yaml")
+    assert set(WhiteBoxConfig.model_fields) - set(values) == {"seed"}, "the profile names every other parameter"
+    found = rehearse(SLUG, "3-white-box", "full.yaml", {"n_instances": 14, "episodes": 400}, seed=3).metrics
+    assert found["claims"]["bound_ratio"] <= 1.00001 and found["claims"]["obedient_cost"] == 0
+    assert 0 < sum(found["counts"]["none"]["attackable"].values()) < 14
+    assert found["counts"]["none"]["attackable"]["attacked"] == 0, "without an attack nobody gives way"
