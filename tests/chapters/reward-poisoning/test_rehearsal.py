@@ -44,7 +44,7 @@ def test_the_profile_is_accepted() -> None:
 def test_all_draws_attacked(rehearse: Any) -> None:
     values = read_yaml(chapter(SLUG) / "profiles" / "full.yaml")
     assert set(WhiteBoxConfig.model_fields) - set(values) == {"seed"}, "the profile names every other parameter"
-    found = rehearse(SLUG, "3-white-box", "full.yaml", {"n_instances": 14, "episodes": 400}, seed=3).metrics
+    found = rehearse(SLUG, "3-white-box", "full.yaml", {"n_instances": 14, "episodes": 400}, seed=4).metrics
     assert found["claims"]["bound_ratio"] <= 1.00001 and found["claims"]["obedient_cost"] == 0
     assert 0 < sum(found["counts"]["none"]["attackable"].values()) < 14
     assert found["counts"]["none"]["attackable"]["attacked"] == 0, "without an attack nobody gives way"
