@@ -14,7 +14,7 @@ class BanditsConfig(Config):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    n_bandits: int = Field(200, ge=1, le=10**5, description="random bandits for each check")
+    n_bandits: int = Field(200, ge=2, le=10**5, description="random bandits for each check")
     arms: int = Field(4, ge=2, le=1000, description="arms of a random bandit")
     map_points: int = Field(61, ge=5, le=500, description="points a side of the map of rivals")
 
