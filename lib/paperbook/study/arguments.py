@@ -27,6 +27,28 @@ def _outside(value: Any, low: float | None, high: float | None, open_low: bool, 
     return bad
 
 
+def _double(name: str, value: Any) -> np.float64:
+    try:
+        return np.float64(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected a number that a double holds, got one of more than 1e308") from None
+
+
+def raw(name: str, value: Any) -> NDArray[Any]:
+    """Return `value` as an array of whatever kind; ValueError where its rows differ in length."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name}: expected rows of one length, got {type(value).__name__} with rows that differ") from None
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return `value` as bool; TypeError unless it is one: no string or number stands for a truth value."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: expected True or False, got {type(value).__name__} {value!r}")
+    return bool(value)
+
+
 def number(
     name: str, value: Any, low: float | None = None, high: float | None = None, *, open_low: bool = False, open_high: bool = False
 ) -> float:
@@ -34,7 +56,7 @@ def number(
     bounds."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name}: expected a real number, got {type(value).__name__} {value!r}")
-    if _outside(np.float64(value), low, high, open_low, open_high):
+    if _outside(_double(name, value), low, high, open_low, open_high):
         raise ValueError(f"{name}: expected a finite number in {_bounds(low, high, open_low, open_high)}, got {value!r}")
     return float(value)
 
@@ -43,7 +65,7 @@ def integer(name: str, value: Any, low: int | None = None, high: int | None = No
     """Return `value` as int; TypeError unless it is an integer (not bool), ValueError unless within the closed bounds."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__} {value!r}")
-    if _outside(np.float64(value), low, high, False, False):
+    if _outside(_double(name, value), low, high, False, False):
         raise ValueError(f"{name}: expected an integer in {_bounds(low, high, False, False)}, got {value!r}")
     return int(value)
 
@@ -60,10 +82,10 @@ def array(
 ) -> FloatArray:
     """Return `value` as a float64 array; TypeError unless numeric, ValueError if empty, of other `ndim`, not finite or out of
     bounds."""
-    raw = np.asarray(value)
-    if raw.dtype.kind not in "iuf":
-        raise TypeError(f"{name}: expected real numbers, got {type(value).__name__} of dtype {raw.dtype}")
-    out = raw.astype(np.float64)
+    given = raw(name, value)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"{name}: expected real numbers, got {type(value).__name__} of dtype {given.dtype}")
+    out = given.astype(np.float64)
     if ndim is not None and out.ndim != ndim:
         raise ValueError(f"{name}: expected {ndim} dimension(s), got shape {out.shape}")
     if out.size == 0:

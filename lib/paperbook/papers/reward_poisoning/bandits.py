@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from paperbook.papers.reward_poisoning.certificate import CapInfeasible, NoRival
+from paperbook.papers.reward_poisoning.certificate import HUGE, CapInfeasible, NoRival, SolverInaccurate
 from paperbook.papers.reward_poisoning.mdp import FloatArray, IntArray, LinearMDP
 from paperbook.study.arguments import array, integer, number
 
@@ -24,7 +24,7 @@ def _bandit(arms: ArrayLike, theta: ArrayLike, target: int, cap: float | None) -
     t = integer("target", target, 0, len(x) - 1)
     if len(x) == 1:
         raise NoRival("arms: expected at least 2 arms, got 1: the target has no rival, and eps is unbounded")
-    size = float(np.sqrt(x.shape[1])) if cap is None else number("cap", cap, 0, open_low=True)
+    size = float(np.sqrt(x.shape[1])) if cap is None else number("cap", cap, 0, HUGE, open_low=True)
     length, value = float(np.linalg.norm(x[t])), float(x[t] @ truth)
     if abs(value) > size * length * (1 + 1e-9) + SAME:
         raise CapInfeasible(f"cap: expected at least {abs(value) / length:.6g}, which keeps the target's reward, got {size:.6g}")
@@ -128,6 +128,7 @@ def in_convex_hull(point: ArrayLike, others: ArrayLike) -> bool:
 
     Raises:
         TypeError, ValueError: on shapes.
+        SolverInaccurate: where the solver does not say which it is.
     """
     from scipy.optimize import linprog
 
@@ -135,4 +136,6 @@ def in_convex_hull(point: ArrayLike, others: ArrayLike) -> bool:
     if rows.shape[1] != len(p):
         raise ValueError(f"others: expected shape (K, {len(p)}), got {rows.shape}")
     found = linprog(np.zeros(len(rows)), A_eq=np.vstack([rows.T, np.ones(len(rows))]), b_eq=np.append(p, 1.0), method="highs")
+    if found.status not in (0, 2):  # 2: infeasible
+        raise SolverInaccurate(f"in_convex_hull: expected a solved or an infeasible programme, got {found.message}")
     return bool(found.status == 0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paperbook.papers.reward_poisoning.mdp import FloatArray, IntArray, LinearMDP
-from paperbook.study.arguments import array, integer
+from paperbook.study.arguments import array, integer, raw
 
 
 def instances(mdp: LinearMDP | Sequence[LinearMDP]) -> tuple[LinearMDP, ...]:
@@ -37,7 +37,8 @@ def copies(name: str, sizes: Sequence[int], batch: int | None) -> int:
     """
     found = {size for size in sizes if size != 1}
     if batch is not None:
-        found.add(integer("batch", batch, 1)) if batch != 1 or not found else None
+        given = integer("batch", batch, 1)
+        found |= {given} if given != 1 or not found else set()
     if len(found) > 1:
         raise ValueError(f"{name}: expected one number of copies, got {sorted(found)}")
     return found.pop() if found else 1
@@ -49,10 +50,10 @@ def stacked_targets(mdps: Sequence[LinearMDP], target: Any) -> IntArray:
     Raises:
         TypeError, ValueError: as `LinearMDP.policy`.
     """
-    raw = np.asarray(target)
-    rows = raw if raw.ndim == 3 else raw[None]
+    given = raw("target", target)
+    rows = given if given.ndim == 3 else given[None]
     if not len(rows):
-        raise ValueError(f"target: expected at least one policy, got shape {raw.shape}")
+        raise ValueError(f"target: expected at least one policy, got shape {given.shape}")
     return np.stack([mdps[0].policy(row, "target") for row in rows])
 
 
@@ -63,7 +64,7 @@ def stacked_parameters(mdps: Sequence[LinearMDP], theta: Any) -> FloatArray:
         TypeError, ValueError: on another kind or shape.
     """
     if isinstance(theta, Sequence):
-        theta = np.stack([np.asarray(getattr(one, "theta", one)) for one in theta]) if len(theta) else np.zeros(0)
+        theta = raw("theta", [getattr(one, "theta", one) for one in theta])
     value = array("theta", getattr(theta, "theta", theta))
     out = value if value.ndim == 3 else value[None]
     expected = mdps[0].theta.shape

@@ -24,13 +24,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArray, LinearMDP
-from paperbook.study.arguments import array, choice, number
+from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArray, LinearMDP, environment
+from paperbook.study.arguments import array, choice, integer, number, raw
 
 SOLVERS = ("CLARABEL", "SCS")
 Q_MODES = ("optimal", "policy")
 RANK_TOLERANCE = 1e-9  # relative: a direction in which the pinned features reach no further than that counts as free
 LARGE_CAP = 20.0  # eps_large_cap is eps* at that multiple of the cap (T7)
+HUGE = 1e150  # the largest cap: its square must be a double
 ACTIVE = 1e-6  # a multiplier below that share of the whole, or a slack above it, is not reported as binding
 
 
@@ -521,22 +522,21 @@ def certify(
 
 
 def _checked(mdp: LinearMDP, target: ArrayLike, cap: str | float | None, q_mode: str) -> tuple[IntArray, float]:
-    if not isinstance(mdp, LinearMDP):
-        raise TypeError(f"mdp: expected a LinearMDP, got {type(mdp).__name__}")
-    goal = mdp.policy(target, "target")
+    goal = environment("mdp", mdp).policy(target, "target")
     choice("q_mode", q_mode, Q_MODES)
     if mdp.actions == 1:
         raise NoRival("mdp: expected at least 2 actions, got 1: the target has no rival, and eps is unbounded")
-    return goal, _cap(mdp, cap)
+    return goal, limit_of(mdp.dim, cap)
 
 
-def _cap(mdp: LinearMDP, cap: str | float | None) -> float:
+def limit_of(dim: int, cap: Any) -> float:
+    """The number that a cap stands for, inf for none; TypeError or ValueError unless it is one that `certify` takes."""
     if cap is None:
         return np.inf
     if isinstance(cap, str):
         choice("cap", cap, ("sqrt_d",))
-        return float(np.sqrt(mdp.dim))
-    return number("cap", cap, 0, open_low=True)
+        return float(np.sqrt(dim))
+    return number("cap", cap, 0, HUGE, open_low=True)
 
 
 def _certify(work: _Programme, cap: float, solver: str, tol: float, cut: bool = False) -> AttackabilityCertificate:
@@ -670,16 +670,18 @@ def dual_bound(
     shares = None if kappa is None else _shaped("kappa", array("kappa", kappa, 0), shape)
     support = mdp.support(goal)
     allowed = support[:, :, None] & (np.arange(mdp.actions) != goal[:, :, None])
-    if (weights[~allowed] > 0).any() or not weights.sum() > 0:
+    if (weights[~allowed] > 0).any() or not weights.any():
         raise ValueError(
             f"lam: expected weight on rivals at support states and nowhere else, got {weights[allowed].sum():.6g} there and "
             f"{weights[~allowed].sum():.6g} elsewhere"
         )
+    weights = weights / weights.max()  # first, as a sum of large weights may not be finite
+    weights /= weights.sum()
     total, size = 0.0, 0.0
     # weight of deviating play and of the target's, arriving at each state; step by step, with no value function
     deviating, following = np.zeros(mdp.states), np.zeros(mdp.states)
     for h in range(mdp.horizon):
-        start = weights[h] / weights.sum()
+        start = weights[h]
         features, chosen = mdp.phi, mdp.phi[np.arange(mdp.states), goal[h]]
         here = support[h]
         following = np.where(here, following + start.sum(axis=1) - deviating, 0.0)
@@ -753,7 +755,8 @@ def certify_batch(
     Raises:
         TypeError, ValueError, SolverInaccurate: as `certify`.
     """
-    stack = np.asarray(targets)
+    environment("mdp", mdp)
+    stack = raw("targets", targets)
     if stack.ndim != 3 or len(stack) == 0:
         raise ValueError(f"targets: expected shape (N, {mdp.horizon}, {mdp.states}) with N >= 1, got {stack.shape}")
     known: dict[bytes, AttackabilityCertificate | None] = {}
@@ -775,7 +778,7 @@ def certify_batch(
 
 def changed_targets(mdp: LinearMDP, target: ArrayLike) -> IntArray:
     """Every target obtained by changing `target` at one step and state, and itself: (H, S, A, H, S)."""
-    goal = mdp.policy(target, "target")
+    goal = environment("mdp", mdp).policy(target, "target")
     H, S, A = mdp.horizon, mdp.states, mdp.actions
     out = np.broadcast_to(goal, (H, S, A, H, S)).copy()
     h, s, a = np.meshgrid(np.arange(H), np.arange(S), np.arange(A), indexing="ij")
@@ -801,9 +804,7 @@ def sweep(
     """
     targets = changed_targets(mdp, target)
     if step is not None:
-        if not 0 <= step < mdp.horizon:
-            raise ValueError(f"step: expected 0..{mdp.horizon - 1}, got {step}")
-        targets = targets[step]
+        targets = targets[integer("step", step, 0, mdp.horizon - 1)]
     flat = targets.reshape(-1, mdp.horizon, mdp.states)
     return certify_batch(mdp, flat, cap=cap, q_mode=q_mode, solver=solver, tol=tol).eps.reshape(targets.shape[:-2])
 

@@ -159,7 +159,8 @@ class ContrastiveFeatures(nn.Module):
 
     def features(self, state: Any, action: Any, chunk: int = 65_536) -> FloatArray:
         """phi as float64 NumPy (n, d) of arrays (n, s), (n, a), `chunk` rows at a time, no gradients."""
-        states, actions = np.atleast_2d(np.asarray(state)), np.atleast_2d(np.asarray(action))
+        states, actions = np.atleast_2d(array("state", state)), np.atleast_2d(array("action", action))
+        integer("chunk", chunk, 1)  # a negative one would return memory as it was found
         if states.shape[1:] != (self.sizes["state_dim"],) or actions.shape != (len(states), self.sizes["action_dim"]):
             raise ValueError(f"state, action: expected (n, {self.sizes['state_dim']}) and (n, {self.sizes['action_dim']}), got "
                              f"{states.shape} and {actions.shape}")  # fmt: skip

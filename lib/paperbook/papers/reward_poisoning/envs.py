@@ -14,7 +14,7 @@ import numpy as np
 from paperbook.papers.reward_poisoning.attacks import RewardAttacker
 from paperbook.papers.reward_poisoning.mdp import LinearMDP
 from paperbook.papers.reward_poisoning.play import NOISE
-from paperbook.study.arguments import function, number
+from paperbook.study.arguments import flag, function, number
 
 ENV_ID = "paperbook/LinearMDP-v0"
 
@@ -36,7 +36,7 @@ class LinearMDPEnv(gymnasium.Env[Any, Any]):
     def __init__(self, mdp: LinearMDP, noise: float = NOISE, observe_step: bool = False) -> None:
         if not isinstance(mdp, LinearMDP):
             raise TypeError(f"mdp: expected a LinearMDP, got {type(mdp).__name__}")
-        self.mdp, self.noise, self.observe_step = mdp, number("noise", noise, 0), bool(observe_step)
+        self.mdp, self.noise, self.observe_step = mdp, number("noise", noise, 0), flag("observe_step", observe_step)
         self._rewards = mdp.r()
         self.action_space = gymnasium.spaces.Discrete(mdp.actions)
         self.observation_space = (

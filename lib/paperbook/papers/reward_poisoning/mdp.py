@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from paperbook.study.arguments import array, generator, integer, number
+from paperbook.study.arguments import array, generator, integer, number, raw
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -64,7 +64,7 @@ class LinearMDP:
         if not mu[-1].any():
             kernel[-1] = np.eye(states)[:, None]
         low, error = kernel.min(), np.abs(kernel.sum(axis=3) - 1)
-        if low < -PROBABILITY_TOLERANCE or error.max() > PROBABILITY_TOLERANCE:
+        if not (low >= -PROBABILITY_TOLERANCE and error.max() <= PROBABILITY_TOLERANCE):  # so NaN, of numbers too large, fails
             h, s, a = np.unravel_index(error.argmax(), error.shape) if low >= -PROBABILITY_TOLERANCE else (
                 np.unravel_index(kernel.argmin(), kernel.shape)[:3]
             )  # fmt: skip
@@ -145,7 +145,7 @@ class LinearMDP:
 
     def policy(self, policy: ArrayLike, name: str = "policy") -> IntArray:
         """`policy` as (H, S) actions; TypeError unless integers (no stochastic policies), ValueError on shape or range."""
-        out = np.asarray(policy)
+        out = raw(name, policy)
         if out.dtype.kind not in "iu":
             raise TypeError(
                 f"{name}: expected an integer action for each step and state (stochastic policies are not supported), "
@@ -164,6 +164,13 @@ class LinearMDP:
         if value.shape != self.theta.shape:
             raise ValueError(f"theta: expected shape {self.theta.shape}, got {value.shape}")
         return value
+
+
+def environment(name: str, value: Any) -> LinearMDP:
+    """Return `value`; TypeError unless it is a LinearMDP."""
+    if not isinstance(value, LinearMDP):
+        raise TypeError(f"{name}: expected a LinearMDP, got {type(value).__name__}")
+    return value
 
 
 def random_linear_mdp(

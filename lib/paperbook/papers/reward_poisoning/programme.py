@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from paperbook.papers.reward_poisoning.mdp import FloatArray, LinearMDP
+from paperbook.papers.reward_poisoning.mdp import FloatArray, LinearMDP, environment
 from paperbook.study.arguments import choice, number
 
 
@@ -50,7 +50,7 @@ def plain_programme(
     """
     import cvxpy as cp
 
-    goal = mdp.policy(target, "target")
+    goal = environment("mdp", mdp).policy(target, "target")
     choice("q_mode", q_mode, ("optimal", "policy"))
     choice("solver", solver, ("CLARABEL", "SCS"))
     number("accuracy", accuracy, 0, 1, open_low=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from paperbook.papers.reward_poisoning.certificate import CapInfeasible, SolverInaccurate
+from paperbook.papers.reward_poisoning.certificate import HUGE, CapInfeasible, SolverInaccurate
 from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArray
 from paperbook.study.arguments import array, function, generator, integer, number
 
@@ -137,11 +137,23 @@ class SampledCertificate:
 
     def margins(self, samples: Samples) -> FloatArray:
         """Q(s, target) - Q(s, a) (m, A-1) under this poison at the support states of (other) samples."""
+        _is_samples(samples)
+        if samples.dim != self.weights.shape[1]:
+            raise ValueError(f"samples: expected features of dimension {self.weights.shape[1]}, got {samples.dim}")
         return _margins(samples, self.weights)
 
 
 def ridge(X: FloatArray, Y: FloatArray, lam: float) -> FloatArray:
-    """(X'X + n lam I)^{-1} X'Y for X (n, d) and Y (n,) or (n, k); `lam` means the same for any number of rows."""
+    """(X'X + n lam I)^{-1} X'Y for X (n, d) and Y (n,) or (n, k); `lam` > 0 means the same for any number of rows.
+
+    Raises:
+        TypeError, ValueError: on `lam`, shapes, or numbers that are not finite.
+    """
+    number("lam", lam, 0.0, open_low=True)
+    if np.ndim(X) != 2 or np.ndim(Y) not in (1, 2) or len(X) != len(Y):
+        raise ValueError(f"X, Y: expected (n, d) and (n,) or (n, k), got {np.shape(X)} and {np.shape(Y)}")
+    if not (np.isfinite(X).all() and np.isfinite(Y).all()):
+        raise ValueError("X, Y: expected finite numbers, got some that are not")
     n = max(len(X), 1)
     return np.asarray(np.linalg.solve(X.T @ X / n + lam * np.eye(X.shape[1]), X.T @ Y / n), dtype=np.float64)
 
@@ -244,12 +256,16 @@ def discounted_certificate(
     return _finished(samples, poison, theta, poison @ M.T, bases, errors, status, cap)
 
 
-def _arguments(samples: Any, cap: float | None, penalty: float, pin_tol: float) -> float:
+def _is_samples(samples: Any) -> None:
     if not isinstance(samples, Samples):
         raise TypeError(f"samples: expected Samples, got {type(samples).__name__}")
+
+
+def _arguments(samples: Any, cap: float | None, penalty: float, pin_tol: float) -> float:
+    _is_samples(samples)
     number("penalty", penalty, 0.0, open_low=True)
     number("pin_tol", pin_tol, 0.0, 1.0, open_low=True, open_high=True)
-    return float(np.sqrt(samples.dim)) if cap is None else number("cap", cap, 0.0, open_low=True)
+    return float(np.sqrt(samples.dim)) if cap is None else number("cap", cap, 0.0, HUGE, open_low=True)
 
 
 def _pins(
@@ -388,6 +404,7 @@ def split_stability(
     Raises:
         TypeError, ValueError: naming the argument; errors of `certify` are passed on.
     """
+    _is_samples(samples)
     function("certify", certify)
     integer("splits", splits, 1)
     generator("rng", rng)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from paperbook.papers.reward_poisoning.certificate import MarginInfeasible, NoRival, SolverInaccurate
-from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArray, LinearMDP
-from paperbook.study.arguments import number
+from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArray, LinearMDP, environment
+from paperbook.study.arguments import flag, number
 
 NORMS = (1, 2, "inf")
 
@@ -58,7 +58,7 @@ def ma2019(
         MarginInfeasible: where no such rewards exist.
         SolverInaccurate: where the solver does not say that it solved the programme.
     """
-    goal = _checked(mdp, target, margin, norm, linear, cap)
+    goal = _checked(mdp, target, margin, norm, linear, pinned, cap)
     ones = np.ones((mdp.horizon, mdp.states))
     return _teach(mdp, goal, ones.astype(bool), margin * ones, norm, linear, pinned, cap)
 
@@ -88,19 +88,24 @@ def rakhsha2020(
     Raises:
         As `ma2019`.
     """
-    goal = _checked(mdp, target, margin, norm, linear, cap)
+    goal = _checked(mdp, target, margin, norm, linear, pinned, cap)
+    flag("by_policy", by_policy)
     law, support = mdp.occupancy(goal), mdp.support(goal)
     need = np.where(support, margin / np.where(support, law if by_policy else 1.0, 1.0), 0.0)
     return _teach(mdp, goal, support, need, norm, linear, pinned, cap)
 
 
-def _checked(mdp: LinearMDP, target: ArrayLike, margin: float, norm: int | str, linear: bool, cap: float | None) -> IntArray:
-    goal = mdp.policy(target, "target")
+def _checked(
+    mdp: LinearMDP, target: ArrayLike, margin: float, norm: int | str, linear: bool, pinned: bool, cap: float | None
+) -> IntArray:
+    goal = environment("mdp", mdp).policy(target, "target")
     if mdp.actions == 1:
         raise NoRival("mdp: expected at least 2 actions, got 1: the target has no rival")
     number("margin", margin, 0, open_low=True)
-    if norm not in NORMS:
+    if isinstance(norm, bool) or norm not in NORMS:
         raise ValueError(f"norm: expected 1, 2 or 'inf', got {norm!r}")
+    flag("linear", linear)
+    flag("pinned", pinned)
     if cap is not None:
         number("cap", cap, 0, open_low=True)
         if not linear:
