@@ -21,8 +21,8 @@ from paperbook.papers.reward_poisoning.batches import (
     stacked_targets,
 )
 from paperbook.papers.reward_poisoning.certificate import CertificateError, certify
-from paperbook.papers.reward_poisoning.mdp import BoolArray, FloatArray, IntArray, LinearMDP
-from paperbook.study.arguments import array, generator, integer, number
+from paperbook.papers.reward_poisoning.mdp import NORM_TOLERANCE, BoolArray, FloatArray, IntArray, LinearMDP
+from paperbook.study.arguments import array, choice, flag, generator, integer, number
 
 RIDGE = 1e-3  # of the black box's regressions
 
@@ -344,6 +344,9 @@ class TwoStage(_Attacker):
         features = array("phi", phi)
         if features.ndim not in (3, 4):
             raise ValueError(f"phi: expected shape (S, A, d) or (B, S, A, d), got {features.shape}")
+        norm = float(np.linalg.norm(features, axis=-1).max())
+        if norm > 1 + NORM_TOLERANCE:
+            raise ValueError(f"phi: expected norms of at most 1, got {norm:.6g}")
         features = features if features.ndim == 4 else features[None]
         targets = _policies(target)
         super().__init__(copies("phi, target, batch", (len(features), len(targets)), batch), targets)
@@ -360,7 +363,11 @@ class TwoStage(_Attacker):
         self.delta = math.sqrt(d) if delta is None else number("delta", delta, 0, open_low=True)
         # OPEN(paper, black-box attack): the ridge of the estimates is not given; 1e-3
         self.ridge = number("ridge", ridge, 0, open_low=True)
-        self.cap, self.override, self.only_lower = cap, bool(override), bool(only_lower)
+        if isinstance(cap, str):
+            choice("cap", cap, ("sqrt_d",))
+        elif cap is not None:
+            number("cap", cap, 0, open_low=True)
+        self.cap, self.override, self.only_lower = cap, flag("override", override), flag("only_lower", only_lower)
         self.s0 = integer("s0", s0, 0, S - 1)
         self.counts = np.zeros((self.batch, H, S, A, S))
         self.rewards = np.zeros((self.batch, H, S, A))

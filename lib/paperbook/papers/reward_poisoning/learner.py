@@ -131,11 +131,18 @@ class LSVIUCB:
         """Remember the step h of every copy: states, actions, delivered rewards and next states, (B,) each. `plan` checks them.
 
         Raises:
+            RuntimeError: before `plan`, which begins an episode.
+            TypeError: states or actions that are not integers.
             ValueError: a step that is not the next one.
         """
+        if not self._planned or self._step == self.horizon:
+            raise RuntimeError("observe: expected a call of plan before each episode, got none")
         if h != self._step:
             raise ValueError(f"h: expected step {self._step}, got {h}")
-        self._pending[0, :, h], self._pending[1, :, h], self._pending[2, :, h] = s, a, s2
+        row = np.array((s, a, s2))  # of one kind: anything but integers shows
+        if row.dtype.kind not in "iu":
+            raise TypeError(f"s, a, s2: expected integers, got dtype {row.dtype}")
+        self._pending[:, :, h] = row
         self._reward[:, h] = r
         self._step += 1
 

@@ -101,6 +101,8 @@ def run_attack(
     if progress is not None:
         function("progress", progress)
     B = integer("learner.batch", learner.batch, 1)
+    if getattr(learner, "episodes", 0):
+        raise ValueError(f"learner: expected a fresh one, got one that has seen {learner.episodes} episodes")  # type: ignore[attr-defined]
     if attacker.batch != B:
         raise ValueError(f"attacker.batch: expected {B}, the copies of the learner, got {attacker.batch}")
     found = copies("mdp, target, theta", (len(mdps), len(targets), 1 if parameters is None else len(parameters)), None)
@@ -139,6 +141,8 @@ def run_attack(
             s = start
             for h in range(H):
                 a = learner.act(h, s)
+                if a.min() < 0 or a.max() >= A:
+                    raise ValueError(f"learner: expected actions in 0..{A - 1}, got {a.min()}..{a.max()}")
                 row = (h * S + s) * A + a
                 at = base + row
                 r = mean[at] + noises[e, h]
