@@ -1,8 +1,8 @@
 """Learned features for continuous environments: a contrastive representation phi(s,a), mu(s') with a linear reward (CTRL).
 
 phi(s,a) . mu(s') is trained to tell the state that followed from those that followed other pairs of the batch; at its optimum it
-is log P(s'|s,a)/P(s') up to a constant of (s,a). So the environment is *approximately* linear in what was learned, which is the
-whole claim; `sampled` measures how approximately. Imports torch.
+is log P(s'|s,a)/P(s') up to a constant of (s,a). A logarithm: that the kernel itself is linear in phi does not follow, and is
+only hoped for; `sampled` measures how far next features are linear in phi. Imports torch.
 """
 
 from __future__ import annotations
