@@ -44,6 +44,31 @@ def test_features_never_leave_the_ball() -> None:
     assert np.linalg.norm(phi, axis=1).min() > 0.99, "far outside the data features lie near the sphere"
 
 
+def test_no_gradient_flows_through_the_target_of_the_dynamics_loss() -> None:
+    """Finite differences of the loss with its target held fixed, along a random direction of all weights."""
+    model, gamma = ContrastiveFeatures(3, 2, 5, 8, stream(1)), 0.9
+    data = transitions(4)
+    batch = tuple(torch.as_tensor(v, dtype=torch.float32)
+                  for v in (data.state, data.action, data.reward, data.next_state, data.next_action, data.done))  # fmt: skip
+    model.losses(batch, gamma)[2].backward()
+    weights = [p for p in model.parameters() if p.grad is not None]
+    way = [torch.randn(p.shape, generator=stream(2)) for p in weights]
+    slope = sum(float((p.grad * w).sum()) for p, w in zip(weights, way, strict=True) if p.grad is not None)
+    with torch.no_grad():
+        fixed = gamma * (1 - batch[5])[:, None] * model.phi(batch[3], batch[4])
+
+        def loss(size: float) -> float:
+            for p, w in zip(weights, way, strict=True):
+                p += size * w
+            value = float(((model.dynamics(model.phi(batch[0], batch[1])) - fixed) ** 2).sum(dim=1).mean())
+            for p, w in zip(weights, way, strict=True):
+                p -= size * w
+            return value
+
+        step = 1e-2  # float32: rounding 1e-7 / step, curvature step^2
+        assert (loss(step) - loss(-step)) / (2 * step) == pytest.approx(slope, rel=2e-2)
+
+
 def test_losses_by_hand() -> None:
     """NumPy and loops against the module, with a batch of four of which one ended."""
     model, gamma = ContrastiveFeatures(3, 2, 5, 8, stream(1)), 0.9
