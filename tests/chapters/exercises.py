@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
+
+import pytest
 
 from paperbook.study import paths
 
@@ -36,3 +39,23 @@ def run(slug: str, page: str, exercise: str, part: Literal["stub", "solution"]) 
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, space)
     return space, printed.getvalue()
+
+
+Checks = Mapping[str, tuple[str, Callable[[Any], None]]]
+"""Exercise -> the name that its code defines, and the check of what stands behind that name."""
+
+
+def assert_solution_passes(place: tuple[str, str], checks: Checks, exercise: str) -> None:
+    """The solution prints the line that the page shows and passes its check."""
+    name, check = checks[exercise]
+    space, printed = run(*place, exercise, "solution")
+    assert printed == "True\n"
+    check(space[name])
+
+
+def assert_stub_fails(place: tuple[str, str], checks: Checks, exercise: str) -> None:
+    """The stub, which is not implemented or wrong on purpose, fails the check of the solution."""
+    name, check = checks[exercise]
+    space, _ = run(*place, exercise, "stub")
+    with pytest.raises((NotImplementedError, AssertionError)):
+        check(space[name])

@@ -69,15 +69,9 @@ CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
 
 @pytest.mark.parametrize("exercise", CHECKS)
 def test_solution_passes(exercise: str) -> None:
-    name, check = CHECKS[exercise]
-    space, printed = exercises.run(*PLACE, exercise, "solution")
-    assert printed == "True\n"  # the line that the page shows
-    check(space[name])
+    exercises.assert_solution_passes(PLACE, CHECKS, exercise)
 
 
 @pytest.mark.parametrize("exercise", CHECKS)
 def test_stub_fails(exercise: str) -> None:
-    name, check = CHECKS[exercise]
-    space, _ = exercises.run(*PLACE, exercise, "stub")
-    with pytest.raises((NotImplementedError, AssertionError)):
-        check(space[name])
+    exercises.assert_stub_fails(PLACE, CHECKS, exercise)

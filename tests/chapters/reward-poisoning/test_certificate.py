@@ -492,7 +492,7 @@ def test_the_heat_map_changes_one_decision():
         assert field[h, s, a] == pytest.approx(certify(mdp, other).eps, abs=1e-9)
     np.testing.assert_array_equal(sweep(mdp, target, step=1), field[1])
     assert changed_targets(mdp, target).shape == (3, 4, 3, 3, 4)
-    with pytest.raises(ValueError, match=r"step: expected an integer in"):
+    with pytest.raises(ValueError, match=r"step: expected an integer in \[0, 2\], got 3"):
         sweep(mdp, target, step=3)
 
 
